@@ -14,6 +14,7 @@ from typing import Any, Final
 from latermq_broker.clock import SystemClock
 from latermq_broker.config.config import CatalogConfig, Config, Flush, StoreConfig
 from latermq_broker.engine.engine import Engine
+from latermq_broker.pump.disk_work import DiskWork
 from latermq_broker.pump.pump import Pump
 from latermq_broker.services.registry import assemble
 from latermq_broker.store.files import RealFiles
@@ -70,9 +71,8 @@ class Embedded:
         path = Path(self._directory.name) / "data"
         store = Store.open(path, config.store, Unsynced(), began_ms)
         self._engine = Engine.open(store, config, began_ms)
-        self._pump = Pump(
-            self._engine, clock, config, Inline(), self._failures.append, HOUSEKEEPING_MS
-        )
+        disk = DiskWork(self._engine, clock, config.store, Inline())
+        self._pump = Pump(self._engine, clock, config, disk, self._failures.append, HOUSEKEEPING_MS)
         self._services = assemble(self._engine, self._pump, config)
         self._pump.on_ready = self._services.parked.wake
         self._pump.on_second = self._services.on_second

@@ -6,6 +6,8 @@ another process takes over → the same, the port left open for it → 0
 a write or sync failed → the same without the checkpoint → 3
 
 With a replicated log: standby, following ─→ it has no owner → store opened, … serving
+SIGTERM, SIGINT → the same without the checkpoint, then handed over → 0
+an operator wants it handed over → the same, then standby again
 another broker has taken over → 3
 """
 
@@ -13,10 +15,8 @@ import asyncio
 import gc
 import logging
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace as changed
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -34,7 +34,8 @@ from latermq_broker.observability.metrics import Edges, render, render_standby
 from latermq_broker.observability.metrics_endpoint import MetricsEndpoint, Page
 from latermq_broker.observability.otlp_export import OtlpExport
 from latermq_broker.observability.service_manager import ServiceNotices
-from latermq_broker.pump.disk_work import THREADS_MAX
+from latermq_broker.pump.disk_work import DiskWork, disk_threads
+from latermq_broker.pump.event_loop import Ending, loop_factory, on_signals
 from latermq_broker.pump.pump import Pump
 from latermq_broker.services.call.handler import MethodTable
 from latermq_broker.services.registry import Services, assemble
@@ -55,7 +56,7 @@ from latermq_text.version import is_compiled
 if TYPE_CHECKING:
     from latermq_broker.cluster.membership import Membership
     from latermq_broker.replication.owner import Owner
-    from latermq_broker.replication.replica import Replica
+    from latermq_broker.replication.replica import Owned, Replica
     from latermq_broker.transport.grpcio import GrpcioServer
 
 log = logging.getLogger("latermq.runtime")
@@ -70,7 +71,9 @@ STORE_FAILED: Final = (
     3  # damaged log, failed write or sync; a restart recovers or says what is lost
 )
 
-FAILED_DRAIN_MS: Final = 1_000  # for the answers that say so
+HANDED_OVER: Final = -1  # no exit code: the process goes on, as a standby
+
+LAST_WORDS_MS: Final = 1_000  # to hand a replicated log over
 
 
 def run(config: Config, announce: Callable[[str], None], *, replace: bool = False) -> int:
@@ -101,7 +104,7 @@ def run(config: Config, announce: Callable[[str], None], *, replace: bool = Fals
         )
     else:
         engine, clock = _open(config, directory)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_serve(engine, clock, config, announce, sockets, membership))
 
 
@@ -189,8 +192,16 @@ def run_replica(
     if membership is not None:
         config = membership.config
     _require_port(config)  # rather than find out at the moment that one is needed
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_replicate(config, announce, replica_of, membership))
+    yields = False
+    while True:
+        life = _replicate(config, announce, replica_of, membership, yields=yields)
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            code = runner.run(life)
+        if code != HANDED_OVER:
+            return code
+        yields = True
+        gc.unfreeze()
+        gc.collect()  # what it was as an owner
 
 
 async def _replicate(
@@ -198,9 +209,11 @@ async def _replicate(
     announce: Callable[[str], None],
     replica_of: "Callable[[Config], Replica]",
     membership: "Membership | None",
+    *,
+    yields: bool,
 ) -> int:
     stop = asyncio.Event()
-    _on_signals(stop.set)
+    on_signals(stop.set)
 
     def page(openmetrics: bool) -> Iterator[str]:
         page = render_standby(replica.figures(), openmetrics=openmetrics)
@@ -209,13 +222,14 @@ async def _replicate(
     clock = SystemClock()
     replica = replica_of(config)
     announce("latermq standing by")
+    notices = asyncio.create_task(ServiceNotices(os.environ).standing_by(lambda: replica.ready))
     try:
         async with MetricsEndpoint(config.metrics, page, lambda: False):
-            owned = await replica.take_over(clock, stop)
+            owned = await replica.take_over(clock, stop, yields=yields)
+        notices.cancel()
         if owned is None:
             return CLEAN
-        owner, engine = owned
-        return await _serve(engine, clock, config, announce, {}, membership, owner)
+        return await _serve(owned.engine, clock, config, announce, {}, membership, owned)
     finally:
         await replica.close()
 
@@ -227,35 +241,23 @@ async def _serve(
     announce: Callable[[str], None],
     sockets: Sockets,
     membership: "Membership | None" = None,
-    owner: "Owner | None" = None,
+    owned: "Owned | None" = None,
 ) -> int:
-    stop = asyncio.Event()
-    failed: list[BaseException] = []
-    drained = False
-    drain_ms_max = config.server.drain_ms_max
-
-    def on_failure(error: BaseException) -> None:
-        log.critical("the store failed, going down", extra={"reason": str(error)})
-        failed.append(error)
-        stop.set()
-
-    def replaced() -> None:
-        nonlocal drain_ms_max
-        drain_ms_max = config.server.replace_drain_ms_max
-        stop.set()
-
-    _on_signals(stop.set)
+    owner = owned.owner if owned is not None else None
+    ending = Ending(config.server, waited_for=owner is not None)
+    stop, drained = ending.stop, False
+    on_signals(ending.signalled)
     sys.setswitchinterval(SWITCH_INTERVAL_S)  # after each system call of the loop: Python has 5 ms
-    threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="latermq-disk")
+    disk = owned.disk if owned else DiskWork(engine, clock, config.store, disk_threads())
     try:
-        pump = Pump(engine, clock, config, threads, on_failure)
+        pump = Pump(engine, clock, config, disk, ending.failed)
         shards = membership.join(engine, pump) if membership is not None else None
         services = assemble(engine, pump, config, shards)
         _look_at_the_door(engine, clock, config)
         pump.on_ready = services.parked.wake
         manager = _managed(services, pump)
         server = _server(services.methods, config)
-        _show_figures(services, server, owner)
+        _connect(services, server, owner, ending.handed_over)
         page = _page(engine, services, pump, config)
         async with (
             _metrics(services, config, page, sockets) as metrics,
@@ -264,39 +266,53 @@ async def _serve(
             if owner is None:
                 await _copy_first(services, stop)
             else:
-                await _own(owner, services, server, on_failure, stop)
+                await _own(owner, services, server, ending.failed, stop)
             meeting = None
             if not stop.is_set():
-                meeting = await _start(server, sockets, config, metrics, replaced)
+                meeting = await _start(server, sockets, config, metrics, ending.replaced)
                 pump.start()
                 services.health.set_serving(True)
                 gc.collect()
                 gc.freeze()  # what lives as long as the process need not be looked at again
                 _say_ready(server.address, announce, manager)
                 await stop.wait()
-            manager.stopping()
+            if not ending.goes_on:
+                manager.stopping()
             if meeting is not None:
                 meeting.close()  # before the ports: who comes now waits for LOCK
-            drained = await _drain(services, server, FAILED_DRAIN_MS if failed else drain_ms_max)
+            drained = await _drain(services, server, ending.drain_ms_max)
             if owner is not None:
-                await owner.stop(0 if failed else FAILED_DRAIN_MS)
+                if ending.failure is None:
+                    await owner.hand_over(LAST_WORDS_MS, pump.conclude(drained=drained))
+                ending.let_go()
+                await owner.stop()
             await pump.stop()
     finally:
-        threads.shutdown()
+        disk.close()
         closed = _close(
-            engine, clock, store_failed=bool(failed), drained=drained, owned=owner is not None
+            engine,
+            clock,
+            store_failed=ending.failure is not None,
+            drained=drained,
+            owned=owner is not None,
         )
-    return CLEAN if closed else STORE_FAILED
+    if not closed:
+        return STORE_FAILED
+    return HANDED_OVER if ending.goes_on else CLEAN
 
 
-def _show_figures(
-    services: Services, server: "GrpcioServer | LeanServer", owner: "Owner | None"
+def _connect(
+    services: Services,
+    server: "GrpcioServer | LeanServer",
+    owner: "Owner | None",
+    hand_over: Callable[[], None],
 ) -> None:
-    """Have what the edges count told with what the broker is."""
+    """Give services what only the edges know and can do."""
     if isinstance(server, LeanServer):
         services.transport_view.transport = server.figures
     if owner is not None:
         services.transport_view.replication = owner.figures
+        services.transport_view.hand_over = hand_over
 
 
 async def _start(
@@ -444,7 +460,7 @@ def _close(
         owned: the log is an engine's, too, which is no longer told what a checkpoint appends.
     """
     if store_failed or owned:
-        engine.store.abandon()
+        engine.abandon()
         return not store_failed
     try:
         engine.close(clock.now_ms(), drained=drained)
@@ -467,29 +483,3 @@ async def _drain(services: Services, server: "GrpcioServer | LeanServer", grace_
     if services.shards is not None:
         await services.shards.close()
     return drained
-
-
-def _on_signals(stop: Callable[[], None]) -> None:
-    """The first SIGTERM or SIGINT stops in order; a second one ends the process as it is."""
-    loop = asyncio.get_running_loop()
-    numbers = (signal.SIGTERM, signal.SIGINT)
-
-    def on_signal() -> None:
-        for number in numbers:
-            loop.remove_signal_handler(number)
-            signal.signal(number, signal.SIG_DFL)
-        stop()
-
-    for number in numbers:
-        loop.add_signal_handler(number, on_signal)
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's, where it is installed: it is faster, not different."""
-    try:
-        import uvloop
-    except ImportError:
-        log.warning("uvloop is not installed: the slower loop of asyncio serves")
-        return None
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory

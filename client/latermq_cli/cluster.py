@@ -1,4 +1,4 @@
-"""`latermq cluster`: the shards of a cluster, who serves each, how its log is kept."""
+"""`latermq cluster`: the shards of a cluster, who serves each, how its log is kept, and by whom."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -41,7 +41,7 @@ COLUMNS: Final = (
     },
 )
 def cluster() -> None:
-    """See the shards of a cluster; compare a copy of a replicated log with the engine."""
+    """See the shards of a cluster; hand a replicated log over, compare a copy of it."""
 
 
 @cluster.command(epilog=example("latermq cluster show", "latermq cluster show --json"))
@@ -68,6 +68,28 @@ def show(endpoint: str, as_json: bool) -> None:
     else:
         print_table(COLUMNS, [cells for row in rows for cells in _lines(row)])
     shards.finish()
+
+
+@cluster.command(
+    "hand-over", epilog=example("latermq cluster hand-over", "latermq cluster hand-over --json")
+)
+@broker_options
+def hand_over(endpoint: str, as_json: bool) -> None:
+    """Have the owner of a replicated log hand it over to whoever stands by for it.
+
+    It answers what it has, tells its clients to reconnect, closes its port and stands by itself;
+    another serves at once. If none does it takes the log up again after 2 to 2.7 s. Only the
+    owner's port is open, so ask it; a broker that is stopped (SIGTERM) hands over by itself.
+    """
+    with Connection(endpoint) as connection:
+        answer = connection.call(connection.brokers.HandOverLog, broker_pb2.HandOverLogRequest())
+    if as_json:
+        print_json({"cluster": answer.cluster, "epoch": answer.epoch, "owner": connection.endpoint})
+    else:
+        click.echo(
+            f"{plain(connection.endpoint)} hands over the log of {plain(answer.cluster)}, epoch "
+            f"{answer.epoch}, and stands by"
+        )
 
 
 def _row(number: int, address: str, state: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from bench.measured import HIGHER, LOWER, Group, Result, medians, percentile, re
 from latermq_broker.clock import SystemClock
 from latermq_broker.config.config import Config, Flush, StoreConfig
 from latermq_broker.engine.state.model import ReceiveRequest
-from latermq_broker.pump.disk_work import THREADS_MAX
+from latermq_broker.pump.disk_work import THREADS_MAX, DiskWork
 from latermq_broker.pump.pump import Pump
 from latermq_broker.store.records.record import RecordType
 
@@ -60,7 +60,8 @@ def group_commit(waiters: int, seconds: float) -> dict[str, float]:
         with engine(config) as core, ThreadPoolExecutor(THREADS_MAX) as threads:
             failures: list[BaseException] = []
             clock = SystemClock()
-            pump = Pump(core, clock, config, threads, failures.append)
+            disk = DiskWork(core, clock, config.store, threads)
+            pump = Pump(core, clock, config, disk, failures.append)
             pump.start()
             payload = [bytes(KIB)]
             end = time.perf_counter() + seconds

@@ -25,7 +25,7 @@ from latermq_broker.clock import SystemClock
 from latermq_broker.config.config import Config
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.figures import LATENESS_MS, Histogram
-from latermq_broker.pump.disk_work import THREADS_MAX
+from latermq_broker.pump.disk_work import THREADS_MAX, DiskWork
 from latermq_broker.pump.pump import Pump
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.store import Store
@@ -139,7 +139,9 @@ def lateness(spec: dict[str, Any]) -> dict[str, float]:
     async def run() -> None:
         failures: list[BaseException] = []
         with ThreadPoolExecutor(THREADS_MAX) as threads:
-            pump = Pump(core, clock, Config(), threads, failures.append)
+            config = Config()
+            disk = DiskWork(core, clock, config.store, threads)
+            pump = Pump(core, clock, config, disk, failures.append)
             pump.start()
             begin_ms = clock.now_ms() + 2_000 + count // 20
             message = outgoing(BODY_BYTES)

@@ -21,6 +21,7 @@ from support.kafka.cluster import KafkaCluster
 from support.steady_senders import Sent, SteadySenders, drained
 
 KILLED: Final = -signal.SIGKILL
+WARM: Final = "follows with an engine"
 FENCED: Final = 3  # the exit code of an owner that was replaced
 ANSWERS: Final = 20  # of the senders, on either side of a fault
 CONFIG: Final = """
@@ -88,7 +89,7 @@ class Drill(Promises):
     def stand_by(self, broker: BrokerProcess) -> None:
         """Start a broker that follows the log."""
         broker.spawn()
-        broker.wait_log("following the replicated log")
+        broker.wait_log(WARM)
 
     def who_serves(self) -> BrokerProcess:
         """Wait until somebody takes what is sent from now on; tell who.
@@ -104,20 +105,26 @@ class Drill(Promises):
         [broker] = [broker for broker in self.brokers if broker.endpoint == endpoint]
         return broker
 
-    def under_load(self, fault: Callable[[], None], ends_with: int = FENCED) -> None:
+    def under_load(self, fault: Callable[[], None], ends_with: int | None = FENCED) -> None:
         """Do something to brokers or engine while clients work; then check what they know.
 
         Who races for a log may replace a new owner, too, so there may be several, one by one.
 
         Args:
-            ends_with: the exit code of the first owner, if it was replaced.
+            ends_with: the exit code of the first owner, if it was replaced; None: it goes on, and
+                stands by.
         """
         before = self.owner = self.who_serves()
+        followed = before.logged(WARM)
         asyncio.run(self._under_load(fault))
         self.crashed()
         self.ordered.ledger.crashed()
         self.owner = self.who_serves()
+        if ends_with is None and self.owner is not before:
+            before.wait_log(WARM, followed + 1)
         for broker in self.standbys:
+            if broker is before and ends_with is None:
+                continue
             if broker is before or not broker.running:
                 ended = broker.wait_end()
                 if ended.code != (ends_with if broker is before else FENCED):

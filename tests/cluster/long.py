@@ -29,6 +29,9 @@ FULL: Final = "owner's disk full, then killed"
 SCENARIOS: Final = {  # and how many stand by
     KILLED: (scenarios.killed, 1),
     "two standbys race": (scenarios.killed, 2),
+    "handed over": (scenarios.handed_over, 1),
+    "handed over, two stand by": (scenarios.handed_over, 2),
+    "owner ended in order": (scenarios.ended, 1),
     "owner stopped, goes on": (scenarios.stopped, 1),
     "owner slow": (scenarios.slow, 1),
     "leader of the log killed": (scenarios.leader_killed, 1),
@@ -70,7 +73,7 @@ def quantiles(silences_s: list[float]) -> str:
     """Write the middle, the 99th of a hundred, and the worst."""
     ordered = sorted(silences_s)
     p99 = ordered[len(ordered) * 99 // 100]
-    return f"{statistics.median(ordered):.1f}, {p99:.1f}, {ordered[-1]:.1f} s"
+    return f"{statistics.median(ordered):.2f}, {p99:.2f}, {ordered[-1]:.2f} s"
 
 
 if __name__ == "__main__":

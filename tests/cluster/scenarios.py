@@ -9,9 +9,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient
 
 from cluster.drill import ANSWERS, KILLED, Drill
+from latermq_broker.runtime import CLEAN
+from latermq_cli.root import latermq
 
 PAUSES_S: Final = (0.05, 0.3, 0.9, 1.6)  # of a slow owner; 2 s of silence and it is replaced
 SLOW_S: Final = 8.0
@@ -27,6 +30,27 @@ def killed(drill: Drill) -> None:
         os.kill(drill.owner.pid, signal.SIGKILL)
 
     drill.under_load(fault, ends_with=KILLED)
+
+
+def handed_over(drill: Drill) -> None:
+    """The owner is asked to hand the log over; it goes on as a standby."""
+
+    def fault() -> None:
+        words = ["cluster", "hand-over", "--endpoint", drill.owner.endpoint]
+        result = CliRunner().invoke(latermq, words)
+        if result.exit_code:
+            drill.complaints.append(result.output)
+
+    drill.under_load(fault, ends_with=None)
+
+
+def ended(drill: Drill) -> None:
+    """The owner is told to end, in order; it comes back as a standby."""
+
+    def fault() -> None:
+        os.kill(drill.owner.pid, signal.SIGTERM)
+
+    drill.under_load(fault, ends_with=CLEAN)
 
 
 def stopped(drill: Drill) -> None:

@@ -1,10 +1,12 @@
 """Two brokers and a replicated log: the owner dies, is stopped, or the engine does not answer."""
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from latermq_broker.config.config import Config, StoreConfig
 from latermq_broker.engine.engine import Engine
@@ -12,6 +14,7 @@ from latermq_broker.runtime import CLEAN, STORE_FAILED
 from latermq_broker.store.directory import LOG_NAME
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.store import Store
+from latermq_cli.root import latermq
 from latermq_proto.latermq.v1 import pending_pb2
 from support import retention_story, wire_requests
 from support.engine_facts import facts
@@ -71,6 +74,34 @@ def test_a_killed_owner_is_replaced_and_nothing_is_lost(
         copy = log_bytes(tmp_path / "a")
         assert len(copy) > 10_000
         assert whole.startswith(copy)
+
+
+def test_a_log_is_handed_over_and_back(tmp_path: Path, engine: EngineProcess) -> None:
+    """First by an operator, then by the end of the process."""
+    with ReplicaProcess(tmp_path / "a", engine) as a, ReplicaProcess(tmp_path / "b", engine) as b:
+        first = a.start().endpoint
+        b.spawn()
+        b.wait_log("follows with an engine")
+        with SteadySenders(a, b) as load:
+            load.wait_more(20, first)
+            words = ("cluster", "hand-over", "--json", "--endpoint", first)
+            result = CliRunner().invoke(latermq, words)
+            assert json.loads(result.stdout) == {"cluster": "test", "epoch": 1, "owner": first}
+            b.wait_ready()
+            load.wait_more(20, b.endpoint)
+            a.wait_log("follows with an engine")
+            assert b.terminate().code == CLEAN
+            until_s = time.monotonic() + patient(30)
+            while a.endpoint == first:
+                assert time.monotonic() < until_s, "nobody takes the log"
+                time.sleep(0.02)
+            load.wait_more(20, a.endpoint)
+        order = [sent.endpoint for sent in sorted(load.acknowledged, key=lambda each: each.at_s)]
+        assert list(dict.fromkeys(order)) == [first, b.endpoint, a.endpoint]
+        assert order == sorted(order, key=[first, b.endpoint, a.endpoint].index)
+        received = drained(a.endpoint)
+        assert {sent.message_id for sent in load.acknowledged} <= set(received)
+        assert len(received) == len(set(received))
 
 
 def test_an_owner_that_was_stopped_ends_when_it_goes_on(

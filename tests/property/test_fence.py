@@ -18,12 +18,15 @@ CONTROL_SEEDS: Final = 100
 @pytest.mark.parametrize("part", range(PARTS))
 def test_the_ledger_holds(part: int) -> None:
     """Whatever the engine, the network and stopped nodes do; `make replication-long` does more."""
-    promises = 0
+    promises = handed_over = taken_back = 0
     for seed in range(part, SEEDS, PARTS):
         story = World(seed).run()
         assert not story.faults, f"seed {seed}: python -m support.fence_sim {seed}"
         promises += story.kept
+        handed_over += story.handed_over
+        taken_back += story.taken_back
     assert promises > SEEDS
+    assert handed_over > taken_back > 0
 
 
 class Everlasting(Tenure):
@@ -50,6 +53,24 @@ class Piecemeal(Tenure):
         self.valid_end = self.reader.standing.end
 
 
+class Lingering(Tenure):
+    """Serves until it knows that it has handed the log over."""
+
+    def serving(self, now_ms: int) -> bool:
+        leaving, self._leaving = self._leaving, False
+        serves = super().serving(now_ms)
+        self._leaving = leaving
+        return serves
+
+
+class Impatient(Tenure):
+    """Hands the log over while the owner before it may still serve."""
+
+    def hand_over(self) -> None:
+        super().hand_over()
+        self._serve_from_ms = 0
+
+
 def without_rule(seed: int) -> World:
     """The measured alternative: an idempotent producer, on an engine that does all it promises."""
     return World(seed, rule=False, owner=Idempotent)
@@ -60,6 +81,8 @@ CONTROLS: Final[dict[str, tuple[Callable[[int], World], str]]] = {
     "no silence": (lambda seed: World(seed, owner=Everlasting), "serves"),
     "gaps not read": (lambda seed: World(seed, owner=Hasty), "promised and is lost"),
     "groups not whole": (lambda seed: World(seed, owner=Piecemeal), "promised and is lost"),
+    "handed over while it serves": (lambda seed: World(seed, owner=Lingering), "serves"),
+    "handed over too soon": (lambda seed: World(seed, owner=Impatient), "serves"),
 }
 
 

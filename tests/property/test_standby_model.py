@@ -94,7 +94,7 @@ async def live(seed: int) -> None:
     position = it.engine.store.log.end
     ledger = imagine(it.ledger, it.clients, position)
     ledger.crashed()
-    engine = await it.standby.standby.begin_life()
+    engine, _ = await it.standby.standby.begin_life()
     it._examine(engine, ledger, 0)
     dropped = it.engine.store.dropped.start
     if dropped:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latermq_broker.replication.batch import Batch, encode_batch, fence_of
+from latermq_broker.replication.batch import Batch, encode_batch, fence_of, hand_over_of
 from latermq_broker.replication.reader import Reader
 from latermq_broker.replication.replicated_log import Entry
 from latermq_broker.replication.validity import EMPTY, Standing, Verdict, judge
@@ -43,7 +43,7 @@ class Writer:
 
 moves = st.lists(
     st.tuples(
-        st.sampled_from(["claim", "race", "write", "write", "write", "again", "lose"]),
+        st.sampled_from(["claim", "race", "leave", "write", "write", "write", "again", "lose"]),
         st.integers(0, 7),
         st.integers(0, 300),
         st.booleans(),
@@ -64,6 +64,8 @@ def written(moves: Sequence[tuple[str, int, int, bool]]) -> list[Batch]:
             # Who races knows the log as it was a while ago, and so chooses an epoch that is taken.
             epoch = max(1, standing.epoch if move == "race" else standing.epoch + 1)
             batch = fence_of(1, 2, epoch, 1_000 + len(log))
+        elif move == "leave":  # once more perhaps, or long after another has taken over
+            batch = hand_over_of(writers[-1 - who % len(writers)].fence)
         elif move == "again" and sent:
             batch = sent[-1 - who % len(sent)]
         else:
@@ -75,7 +77,7 @@ def written(moves: Sequence[tuple[str, int, int, bool]]) -> list[Batch]:
         log.append(batch)
         if batch.fence:
             sent.append(batch)
-            if move != "again":
+            if move in ("claim", "race") or not writers:
                 writers.append(Writer(batch.epoch, batch.token, standing))
     return log
 

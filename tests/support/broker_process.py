@@ -144,10 +144,14 @@ class BrokerProcess:
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
-    def wait_log(self, text: str) -> None:
-        """Wait until it has said this on standard error in this life."""
+    def logged(self, text: str) -> int:
+        """Count how often it has said this on standard error in this life."""
+        return self._log().count(text)
+
+    def wait_log(self, text: str, times: int = 1) -> None:
+        """Wait until it has said this so often on standard error in this life."""
         until_s = time.monotonic() + READY_TIMEOUT_S
-        while text not in self._log():
+        while self.logged(text) < times:
             assert time.monotonic() < until_s, f"the log never said {text!r}"
             time.sleep(0.05)
 

@@ -3,7 +3,8 @@
 Nothing waits: the next event is simply the next. What an engine and its client may do happens: an
 append stands there late, twice, in another order or never, and what is reported of it is the truth
 late, an error, or that it is there but not where. Nodes stop for seconds and go on as if nothing
-had been; some die; standbys race; for a while the engine takes nothing from anybody.
+had been; some die; owners hand the log over; standbys race; for a while the engine takes nothing
+from anybody.
 
 The ledger, after each seed:
     what was promised is in the log that a new reader reads, at the position it was promised for;
@@ -35,6 +36,7 @@ MESSAGE_BYTES: Final = 8
 SIZES: Final = ShipSizes(ship_bytes=48, batch_bytes_max=80 + 64)
 NODES: Final = 3
 TURN_MS: Final = 150  # at most, between two of a node that is not stopped
+HAND_OVER: Final = 0.03  # of an owner's turns
 
 
 class Copy:
@@ -105,6 +107,8 @@ class Story:
     owners: int = 0  # that began to serve
     fenced: int = 0
     outrun: int = 0  # claims that lost a race
+    handed_over: int = 0
+    taken_back: int = 0  # of these, by the one that handed it over
     gaps: int = 0
     stale: int = 0  # batches of owners before, among those of the next
     pauses: int = 0
@@ -124,6 +128,7 @@ class Node:
         self.claimed_ms = 0
         self.heard_ms = 0
         self.epoch = 0
+        self.yields = False  # leaves what it handed over to others, for a while
         self.end = self.segment_end = 0  # of what it wrote
         self.promises: list[Promise] = []
         self.stopped_until_ms = 0
@@ -138,6 +143,7 @@ class Node:
             self._own(self.tenure)
         elif self.claiming is None:
             self._follow(len(world.entries))
+            self.heard_ms *= not self._free()
             silent_ms = world.now_ms - self.heard_ms
             forced = world.random.random() < 0.002
             if forced or silent_ms >= TAKE_OVER_MS + world.random.choice((0, 0, 700)) * self.rank:
@@ -152,6 +158,14 @@ class Node:
                 self.heard_ms = self.world.now_ms
             for piece in pieces:
                 self.copy.write(piece)
+
+    def _free(self) -> bool:
+        """Tell whether it was handed over, and is for this one to take at once."""
+        standing = self.reader.standing
+        assert standing is not None
+        if not standing.ownerless or standing == EMPTY:
+            return False
+        return not self.yields or standing.epoch != self.epoch + 1
 
     def _claim(self) -> None:
         world = self.world
@@ -168,18 +182,22 @@ class Node:
         if offset is None or offset == UNTOLD:
             return  # claims again, if nobody else does
         self._follow(offset)
-        heard_ms = self.heard_ms
+        heard_ms, before = self.heard_ms, self.reader.standing
+        assert before is not None
         self._follow(offset + 1)
         standing = self.reader.standing
         assert standing is not None
         if (standing.epoch, standing.token) != (fence.epoch, fence.token):
             self.world.story.outrun += 1
             return
+        self.world.story.taken_back += before.ownerless and before.epoch == self.epoch + 1
         self.epoch = fence.epoch
         self.end, self.segment_end = standing.whole_end, standing.whole_segment_end
         known = self.world.new_reader(standing, offset + 1)
         self.tenure = self.world.owner(fence, known, self.claimed_ms, heard_ms, SIZES)
         self.promises = []
+        if self.world.rule and self.world.random.random() < 0.3:  # told to end while it claimed
+            self._hand_over(self.tenure)
 
     # --- an owner ------------------------------------------------------------------------------
 
@@ -188,9 +206,15 @@ class Node:
         if tenure.look(world.now_ms):
             self.promises.clear()  # the connections they are for
         self._answer(tenure)
+        if world.rule and world.random.random() < HAND_OVER:
+            self._hand_over(tenure)
         if world.random.random() < 0.6:
             self._write(tenure)
         self._exchange(tenure)
+
+    def _hand_over(self, tenure: Tenure) -> None:
+        tenure.hand_over()
+        self.yields = self.world.random.random() < 0.5
 
     def _exchange(self, tenure: Tenure) -> None:
         """Hand the engine what is to go, and read what is not known."""
@@ -227,7 +251,8 @@ class Node:
     def _answer(self, tenure: Tenure) -> None:
         world = self.world
         if tenure.fenced:
-            world.story.fenced += 1
+            world.story.fenced += not tenure.handed_over
+            world.story.handed_over += tenure.handed_over
             self.begin_anew()
             return
         if not tenure.serving(world.now_ms):

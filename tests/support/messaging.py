@@ -17,6 +17,7 @@ from google.protobuf.message import Message
 
 from latermq_broker.config.config import CatalogConfig, Config
 from latermq_broker.engine.engine import Engine
+from latermq_broker.pump.disk_work import DiskWork
 from latermq_broker.pump.pump import Pump
 from latermq_broker.services.call.answers import MESSAGING
 from latermq_broker.services.call.handler import MethodTable, ServerStream, Unary
@@ -69,7 +70,8 @@ class Messaging:
         self.sessions = Sessions(config.server)
         self.failures: list[BaseException] = []
         self._threads = threads or ThreadPoolExecutor(1)
-        self.pump = Pump(self.engine, self, config, self._threads, self.failures.append)
+        disk = DiskWork(self.engine, self, config.store, self._threads)
+        self.pump = Pump(self.engine, self, config, disk, self.failures.append)
         rooms = (self.engine, self.pump, self.sessions, config)
         self.lite = LiteSubscriptions(config.lite)
         self.receives = ReceiveService(*rooms, self.lite)

@@ -9,6 +9,7 @@ from latermq_broker.config.config import CatalogConfig, Config, StoreConfig
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import Outgoing, ReceiveRequest
 from latermq_broker.errors import StoreFullError
+from latermq_broker.pump.disk_work import DiskWork
 from latermq_broker.pump.pump import Pump
 from latermq_broker.store.records.record import RecordType
 from latermq_broker.store.store import Store
@@ -44,7 +45,8 @@ class PumpRig:
         self.log = self.engine.store.log
         self.threads = InlineThreads()
         self.failures: list[BaseException] = []
-        self.pump = Pump(self.engine, self.clock, self.config, self.threads, self.failures.append)
+        disk = DiskWork(self.engine, self.clock, store, self.threads)
+        self.pump = Pump(self.engine, self.clock, self.config, disk, self.failures.append)
         self.pump.start()
 
     def send(self, *, wait_ms: int = 0, size: int = 4) -> None:

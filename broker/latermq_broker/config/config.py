@@ -288,7 +288,7 @@ class ServerConfig:
     settings_bytes_max: int = 48 * MIB  # held for what all clients tell of themselves
     commands_per_client_max: int = 64  # queued for one telemetry stream that does not read
     drain_ms_max: int = 10_000  # after SIGTERM, for calls that still run
-    replace_drain_ms_max: int = 2_000  # the same for one that is replaced: new callers wait for it
+    replace_drain_ms_max: int = 2_000  # the same, where callers wait for another broker
     replace_ms_max: int = 60_000  # `serve --replace` waits so long for the other to be gone
 
     def __post_init__(self) -> None:

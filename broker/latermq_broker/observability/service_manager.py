@@ -4,9 +4,10 @@ Protocol: sd_notify(3). A unit of `Type=notify` hands over a socket in NOTIFY_SO
 `WatchdogSec=` the longest silence in WATCHDOG_USEC.
 """
 
+import asyncio
 import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 log = logging.getLogger("latermq.runtime")
@@ -31,6 +32,14 @@ class ServiceNotices:
     def ready(self, address: str) -> None:
         """Calls are served there."""
         self._tell(READY, f"STATUS=serving on {address}")
+
+    async def standing_by(self, could_serve: Callable[[], bool]) -> None:
+        """Say each second, for ever, that it lives; it is ready when it could serve."""
+        while self._address:
+            if could_serve():
+                self._tell(READY, "STATUS=standing by")
+            self.alive()
+            await asyncio.sleep(1)
 
     def stopping(self) -> None:
         """Calls are answered that have begun, and no further ones."""

@@ -1,7 +1,8 @@
 """What waits for the disk: syncs, checkpoints, the next segment, the idle mark. The pump's hands.
 
 Everything here runs in a thread and reports back in the loop. At most one sync runs at a time; one
-that is wanted meanwhile starts when it ends, so that all who wait share it.
+that is wanted meanwhile starts when it ends, so that all who wait share it. An engine has one for
+its whole life: a standby that takes over gives its own to the pump, with the work that goes on.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Final, Protocol
 
 from latermq_broker.config.config import StoreConfig
@@ -98,46 +99,48 @@ class Jobs:
 
 
 class DiskWork:
-    """
-    Args:
+    """Made in a running loop. Whose hands it is sets:
+
         on_durable: `log.durable` may have moved.
         on_marked: a MARK was appended and waits to be written.
         on_failure: a sync failed; the log takes nothing any more.
+
+    Args:
+        threads: at least THREADS_MAX of them; ended by `close`.
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        clock: Clock,
-        config: StoreConfig,
-        timers: Timers,
-        threads: Executor,
-        *,
-        on_durable: Callable[[], None],
-        on_marked: Callable[[], None],
-        on_failure: Callable[[BaseException], None],
+        self, engine: Engine, clock: Clock, config: StoreConfig, threads: Executor
     ) -> None:
+        self.timers = Timers()
+        self.on_durable: Callable[[], None] = _nothing
+        self.on_marked: Callable[[], None] = _nothing
+        self.on_failure: Callable[[BaseException], None] = _ignore
         self._engine = engine
         self._store = engine.store
         self._log = engine.store.log
         self._clock = clock
         self._config = config
-        self._timers = timers
+        self._threads = threads
         self._jobs = Jobs(threads)
-        self._on_durable = on_durable
-        self._on_marked = on_marked
-        self._on_failure = on_failure
         self._sync_again = False
         self._synced_to = 0
         self._loop = asyncio.get_running_loop()
         self._sync_began_s = 0.0
         self._prepare_from_ms = 0
-        self._scrub = Scrub(engine.store, config, self._jobs.start, on_failure)
+        self._scrub = Scrub(engine.store, config, self._jobs.start, self._fail)
         self._logged = False, False  # low, full: as last logged
         self._merged: list[str] = []  # arguments of a merge whose result waits to be taken up
 
     async def join(self) -> None:
         await self._jobs.join()
+
+    def close(self) -> None:
+        """Let the threads go; nothing is begun any more."""
+        self._threads.shutdown()
+
+    def _fail(self, error: BaseException) -> None:
+        self.on_failure(error)
 
     def sync(self) -> None:
         """Start a sync of what is written, or have one follow the running one."""
@@ -151,23 +154,23 @@ class DiskWork:
     def _synced(self, error: BaseException | None) -> None:
         if error is not None:
             log.error("sync failed", extra={"reason": str(error)})
-            self._on_failure(error)
+            self.on_failure(error)
             return
         took_s = self._loop.time() - self._sync_began_s
         self._engine.figures.sync_ms.observe(took_s * 1_000)
         self._log.synced(self._synced_to)
-        self._on_durable()
+        self.on_durable()
         if self._sync_again:
             self.sync()
         elif self._log.durable == self._log.end:
-            self._timers.after("mark", MARK_IDLE_MS, self._mark)
+            self.timers.after("mark", MARK_IDLE_MS, self._mark)
 
     def _mark(self) -> None:
         try:
             self._log.mark(self._clock.now_ms())
         except StoreError:
             return  # full or failed: the next append says so to someone who asked
-        self._on_marked()
+        self.on_marked()
 
     def housekeep(self) -> None:
         """Once a second: begin what is due. The log must be written."""
@@ -225,7 +228,7 @@ class DiskWork:
 
         def done(error: BaseException | None) -> None:
             self._engine.checkpoints.finish(job)
-            self._on_durable()
+            self.on_durable()
             if error is None:
                 log.debug("checkpoint done", extra={"position": job.position})
             elif isinstance(error, OSError | StoreFullError):
@@ -233,7 +236,7 @@ class DiskWork:
                 self._make_room(error)
             else:
                 log.error("checkpoint failed", exc_info=error)
-                self._on_failure(error)
+                self.on_failure(error)
 
         started = self._jobs.start("checkpoint", job.run, done)
         assert started, "the store begins one checkpoint at a time"
@@ -286,3 +289,16 @@ class DiskWork:
             self._engine.checkpoints.adopt_merge(arguments)
         except (OSError, StoreError) as error:
             log.warning("merged timer runs not taken up", extra={"reason": str(error)})
+
+
+def disk_threads() -> Executor:
+    """Make the threads of a DiskWork."""
+    return ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="latermq-disk")
+
+
+def _nothing() -> None:
+    """Stand where nobody listens yet."""
+
+
+def _ignore(_: BaseException) -> None:
+    """Stand where nobody listens yet to what failed."""

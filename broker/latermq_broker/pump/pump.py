@@ -18,16 +18,16 @@ nothing is tried again.
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import Executor
+from contextlib import suppress
 from typing import Final
 
 from latermq_broker.config.config import Config, Flush
 from latermq_broker.deferred import Later, Value
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import Ready
-from latermq_broker.errors import StoreFullError, TooManyRequestsError
+from latermq_broker.errors import StoreError, StoreFullError, TooManyRequestsError
 from latermq_broker.pump.commit_waits import CommitWaits
-from latermq_broker.pump.disk_work import Clock, DiskWork, Timers
+from latermq_broker.pump.disk_work import Clock, DiskWork
 
 log = logging.getLogger("latermq.pump")
 
@@ -41,7 +41,7 @@ class Pump:
     """The `Committer` of the services. Made and used in one running loop.
 
     Args:
-        threads: at least `disk_work.THREADS_MAX` of them.
+        disk: its hands, which may be at work.
         on_failure: called once, with what failed.
         housekeeping_ms: between two looks at what is due about once a second.
     """
@@ -51,7 +51,7 @@ class Pump:
         engine: Engine,
         clock: Clock,
         config: Config,
-        threads: Executor,
+        disk: DiskWork,
         on_failure: Callable[[BaseException], None],
         housekeeping_ms: int = HOUSEKEEPING_MS,
     ) -> None:
@@ -75,24 +75,21 @@ class Pump:
         self._tick_ms = 0  # when the tick timer is set for
         self._wall_offset_ms = 0  # as the engine knows it
         self._tick_from_ms = 0  # after a full disk: not before
-        self._timers = Timers()
-        self._disk = DiskWork(
-            engine,
-            clock,
-            config.store,
-            self._timers,
-            threads,
-            on_durable=self._waits.synced,
-            on_marked=self._arm,
-            on_failure=self._fail,
-        )
+        self._disk = disk
+        self._timers = disk.timers
+        disk.on_durable = self._waits.synced
+        disk.on_marked = self._arm
+        disk.on_failure = self._fail
 
     # --- Committer -----------------------------------------------------------------------------
 
     def now_ms(self) -> int:
-        now_ms = self._clock.now_ms()
-        if self._clock.wall_offset_ms != self._wall_offset_ms:
-            self._wall_jumped(self._clock.wall_offset_ms)
+        now_ms, offset_ms = self._clock.now_ms(), self._clock.wall_offset_ms
+        jump_ms = offset_ms - self._wall_offset_ms
+        if jump_ms:  # somebody set the clock: what waits for a time of day may be due, or no longer
+            log.warning("the wall clock jumped", extra={"ms": jump_ms, "offset_ms": offset_ms})
+            self._wall_offset_ms = self._engine.wall.ahead_ms = offset_ms
+            self._arm()
         return now_ms
 
     def admit(self) -> None:
@@ -130,6 +127,17 @@ class Pump:
     def start(self) -> None:
         self._arm()
         self._wait_a_second()
+
+    def conclude(self, *, drained: bool) -> Later[None]:
+        """Write what is left, and begin nothing more by time; settled when all of it is kept.
+
+        Args:
+            drained: all that was answered went out; the log says so, as `Store.close` has it.
+        """
+        self._timers.stop()
+        with suppress(StoreError):
+            self._log.mark(self._clock.now_ms(), clean=drained)
+        return self.synced()
 
     async def stop(self) -> None:
         """Write what is left and wait for the threads; then the engine may be closed."""
@@ -217,13 +225,6 @@ class Pump:
             return
         else:
             self._tick_from_ms = 0
-        self._arm()
-
-    def _wall_jumped(self, offset_ms: int) -> None:
-        """Somebody set the clock: what waits for a time of day may be due, or no longer."""
-        jump_ms, self._wall_offset_ms = offset_ms - self._wall_offset_ms, offset_ms
-        log.warning("the wall clock jumped", extra={"ms": jump_ms, "offset_ms": offset_ms})
-        self._engine.wall.ahead_ms = offset_ms
         self._arm()
 
     def _wait_a_second(self) -> None:

@@ -8,7 +8,8 @@
     magic     A9 "LMQBAT" LF       format  1; a reader refuses a higher one
     algo      1 = xxh3-64          cluster xxh3-64 of the cluster's name
     flags     1 FENCE, 2 LAST      header length  80: where the bytes begin
-    epoch, token   of the owner's fence: the token is random, for two that fence with one epoch
+    epoch, token   of the owner's fence: the token is random, for two that fence with one epoch;
+              0 in a fence by which an owner hands the log over: nobody owns it from there on
     sequence  of the owner's batches behind its fence, from 1; a fence has 0
     position  in the shard's log, of the first byte; a fence has 0 and no bytes
     segment   0, or the size of the segment whose header the bytes begin with
@@ -30,6 +31,7 @@ from latermq_broker.errors import DamagedBatchError, UnsupportedFormatError
 BATCH_MAGIC: Final = b"\xa9LMQBAT\n"
 BATCH_FORMAT: Final = 1
 CHECKSUM_XXH3: Final = 1
+NOBODY: Final = 0  # the token of a fence that hands the log over
 FENCE: Final = 1
 LAST: Final = 2
 BATCH_HEADER: Final = struct.Struct("<8sHBBIQIIQQQQII")
@@ -63,6 +65,11 @@ def cluster_hash(name: str) -> int:
 def fence_of(cluster: int, shard: int, epoch: int, token: int) -> Batch:
     """Make the batch that begins an owner's time."""
     return Batch(cluster, shard, epoch, token, 0, 0, b"", fence=True)
+
+
+def hand_over_of(fence: Batch) -> Batch:
+    """Make the batch that ends the time of the owner that began it with `fence`."""
+    return fence._replace(epoch=fence.epoch + 1, token=NOBODY)
 
 
 def encode_batch(batch: Batch) -> bytes:

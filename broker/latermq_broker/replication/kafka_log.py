@@ -116,6 +116,10 @@ class KafkaWriter:
         self._idle.clear()
         return later
 
+    def prepare(self) -> None:
+        """Have a producer that is known: the first append of a new one takes half a second."""
+        self._open()
+
     async def settled(self) -> None:
         """Wait until nothing is in flight."""
         await self._idle.wait()
@@ -232,6 +236,7 @@ class KafkaLog:
 
     def follow(self, offset: Offset) -> AsyncIterator[Entry]:
         """Read entries; as `ReplicatedLog.follow`."""
+        self._writer.prepare()  # who follows may claim, and clients wait then
         return followed(self._settings, *self._place, offset, _entry_of)
 
     async def trim(self, offset: Offset) -> None:

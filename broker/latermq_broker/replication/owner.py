@@ -1,6 +1,7 @@
 """An owner at work: carries what its tenure decides to the engine, and back to who waits for it.
 
     written ─► tenure ─► engine ─► report ─► tenure ─► kept up to here ─► threads that sync go on
+                                                 └─► in the end: handed over, nobody owns the log
 
 Everything happens in the event loop but `until_kept`, in which the threads wait that the pump and
 the checkpoints sync in: so whatever waits for the disk waits for the engine, too, and a checkpoint
@@ -83,6 +84,7 @@ class Owner:
         self._answered_ms = now_ms()
         self._noted = tenure.valid_end
         self._notable = asyncio.Event()  # so much is valid since, or it is the last one
+        self._over = asyncio.Event()  # handed over, or failed
         self._tasks: set[asyncio.Task[None]] = set()
         self._trimmed = 0
         self._dropped: tuple[int, int] | None = None  # the log's start, once valid up to here
@@ -107,12 +109,24 @@ class Owner:
             if self._kept < position:
                 raise StoreReadOnlyError(f"not in the replicated log: {self._failure}")
 
-    async def stop(self, wait_ms: int) -> None:
-        """Let go, when the engine has all that was written, or after `wait_ms`."""
-        with suppress(TimeoutError):
+    async def hand_over(self, wait_ms: int, synced: Later[None]) -> None:
+        """Hand the log over; give it up after `wait_ms`.
+
+        Args:
+            synced: the engine and the disk have all that was written, and nothing will be.
+        """
+        with suppress(TimeoutError, StoreError):
             async with asyncio.timeout(wait_ms / 1_000):
-                while self._failure is None and self._log.durable < self._log.written:
-                    await asyncio.sleep(TICK_S)
+                await synced
+                self._serving = False  # nothing to be said of it: the port is closed
+                self._tenure.hand_over()
+                self._exchange()
+                await self._over.wait()
+        if self._tenure.handed_over:
+            log.info("handed over", extra={"position": self._tenure.valid_end})
+
+    async def stop(self) -> None:
+        """Let go. Whoever waits for the engine is told that it is over."""
         self._fail(StoreReadOnlyError("the broker stops"), say=False)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=ENDING_S)
@@ -199,6 +213,9 @@ class Owner:
 
     def _settle(self) -> None:
         """Tell who waits what is known now, and go on."""
+        if self._tenure.handed_over:
+            self._over.set()
+            return
         if self._tenure.fenced:
             self._fail(FencedError("another broker has taken over this shard"))
         if self._failure is not None:
@@ -234,6 +251,7 @@ class Owner:
             self._failure = error
             self._changed.notify_all()
         self._notable.set()
+        self._over.set()
         if say:
             log.critical("no longer the owner", extra={"reason": str(error)})
             self._say(serving=False)
@@ -285,17 +303,10 @@ class Owner:
             for base in [base for base in segments if base < start]:
                 del segments[base]
             if offset is not None:
-                self._begin_task(self._trim_before(offset))
+                self._begin_task(_trim_before(self._engine, offset))
         start = self._log.segments[0].base
         if self._dropped is None and start > self._trimmed:
             self._dropped = start, self._log.end
-
-    async def _trim_before(self, offset: Offset) -> None:
-        try:
-            await self._engine.trim(offset)
-            log.info("the engine may forget what was dropped", extra={"before": offset})
-        except EngineGoneError as error:  # the next drop is behind this one
-            log.warning("the engine was not trimmed", extra={"reason": str(error)})
 
     def _begin_task(self, work: Coroutine[object, object, None]) -> None:
         task = self._loop.create_task(work)
@@ -307,6 +318,14 @@ class Owner:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("replication failed", exc_info=error)
             self._fail(error)
+
+
+async def _trim_before(engine: ReplicatedLog, offset: Offset) -> None:
+    try:
+        await engine.trim(offset)
+        log.info("the engine may forget what was dropped", extra={"before": offset})
+    except EngineGoneError as error:  # the next drop is behind this one
+        log.warning("the engine was not trimmed", extra={"reason": str(error)})
 
 
 def piece_of(segment: Segment, position: int, data: bytes) -> Piece:

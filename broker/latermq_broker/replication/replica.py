@@ -1,12 +1,14 @@
 """One broker's part in a replicated log: follow, take over when nobody owns it, own it.
 
     follow ──silence──► claim ──► own ──fenced──► exit, code 3
-      ▲                   │
+      ▲  ▲ └─handed over─┘│        │
+      │  └────────────────│────────┘ handed over
       └─somebody was faster
 
 A standby has read all that there is before it claims: when it has heard nothing valid for
 TAKE_OVER_MS, the engine answering all the while, and longer if others are to own the log before it;
-or at once if the last owner was this directory's: its lock says that nobody is that any more.
+or at once if the log was handed over, or if the last owner was this directory's: its lock says that
+nobody is that any more.
 """
 
 import asyncio
@@ -17,7 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from latermq_broker.clock import SystemClock
 from latermq_broker.config.config import Config
@@ -25,8 +27,8 @@ from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.figures import DURATION_MS, Histogram
 from latermq_broker.errors import EngineGoneError, EntriesGoneError, StoreUnusableError
 from latermq_broker.observability.replication_figures import STANDBY, Others, ReplicationFigures
+from latermq_broker.pump.disk_work import DiskWork
 from latermq_broker.replication.batch import cluster_hash, encode_batch, fence_of
-from latermq_broker.replication.following import read_range
 from latermq_broker.replication.local_copy import LocalCopy
 from latermq_broker.replication.members.announcing import Members
 from latermq_broker.replication.note import Note, write_note
@@ -46,6 +48,7 @@ CANARY_MS: Final = 500  # of silence: then the engine is asked; and no answer fo
 RANK_MS: Final = 700  # between two standbys, so that they seldom claim together
 ASK_S: Final = 10.0  # how far the engine's log goes
 AWAY_S: Final = 1.0  # before the engine is asked again
+TOKEN_MAX: Final = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +58,14 @@ class ReplicaPlace:
     cluster: str
     shard: int
     directory: Path
+
+
+class Owned(NamedTuple):
+    """What a broker has that owns a log."""
+
+    owner: Owner
+    engine: Engine
+    disk: DiskWork  # at work since before
 
 
 class Replica:
@@ -84,37 +95,39 @@ class Replica:
         self._answered_ms = now_ms()  # when the engine last said anything
         self._end = 0  # of the engine's log, as it said last
         self._known = False  # that it is the one that the directory has
-        self._reader: Reader | None = None  # while it follows
+        self._standby: Standby | None = None
+        self._fence_came = asyncio.Event()
+        self._left_epoch = -1  # of a hand-over of its own, which is left to others
 
     async def take_over(
-        self, clock: SystemClock, stop: asyncio.Event
-    ) -> tuple[Owner, Engine] | None:
+        self, clock: SystemClock, stop: asyncio.Event, *, yields: bool = False
+    ) -> Owned | None:
         """Follow until nobody owns the log, then own it; None: `stop` came first.
 
         The owner is to `begin` at once: nobody hears of it before.
 
+        Args:
+            yields: what this directory's broker handed over is left to others for a while.
         Raises:
             StoreError: the directory or what stands in the log cannot be used.
         """
         place = self._place
         note = Note(place.cluster, place.shard)
         copy = LocalCopy(place.directory, self._config.store, self._files, note)
-        self._reader = copy.reader
+        self._left_epoch = copy.note.mine[0] + 1 if yields else -1
+        standby = self._standby = Standby(copy, self._config, clock)
         self._tell(self.figures)
-        standby = Standby(copy, self._config, clock)
-        owned = None
+        owned: Owned | None = None
         try:
-            while owned is None and await self._follow(standby, stop):
-                await standby.settle()
-                tenure = await self._claim(copy.reader, standby)
-                if tenure is not None and not stop.is_set():  # else a start takes it up at once
-                    engine = await standby.begin_life()
-                    owner = Owner(
-                        self._engine, tenure, copy.store.log, self._now_ms, copy.note, self._keep
-                    )
-                    owner.others = self._others
-                    self._tell(owner.figures)
-                    owned = owner, engine
+            tenure = await self._until_mine(standby, stop)
+            if tenure is not None:
+                engine, disk = await standby.begin_life()
+                owner = Owner(
+                    self._engine, tenure, copy.store.log, self._now_ms, copy.note, self._keep
+                )
+                owner.others = self._others
+                self._tell(owner.figures)
+                owned = Owned(owner, engine, disk)
         finally:
             if owned is None:
                 await standby.close()
@@ -122,7 +135,7 @@ class Replica:
 
     def figures(self) -> ReplicationFigures:
         """Tell how far a standby is; what the owner knows better, `Owner.figures` tells."""
-        reader = self._reader
+        reader = None if self._standby is None else self._standby.copy.reader
         standing = (None if reader is None else reader.standing) or EMPTY
         return ReplicationFigures(
             role=STANDBY,
@@ -134,6 +147,11 @@ class Replica:
             lag_entries=0 if reader is None else max(self._end - reader.offset, 0),
             others=self._others(),
         )
+
+    @property
+    def ready(self) -> bool:
+        """Return whether it could take over as it is."""
+        return self._standby is not None and self._standby.engine is not None
 
     async def close(self) -> None:
         """Let the engine go."""
@@ -149,47 +167,63 @@ class Replica:
 
     # --- follow --------------------------------------------------------------------------------
 
-    async def _follow(self, standby: Standby, stop: asyncio.Event) -> bool:
-        """Take what is valid until the log has no owner; False: `stop` came first."""
+    async def _until_mine(self, standby: Standby, stop: asyncio.Event) -> Tenure | None:
+        """Follow, and claim when nobody owns the log, until it is this broker's; None: `stop`."""
+        reading = asyncio.create_task(self._read(standby))
+        try:
+            while await self._follow(standby, reading, stop):
+                await standby.settle()
+                tenure = await self._claim(standby, reading)
+                if tenure is not None:
+                    return None if stop.is_set() else tenure  # a start takes it up at once
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+        return None
+
+    async def _follow(
+        self, standby: Standby, reading: asyncio.Task[None], stop: asyncio.Event
+    ) -> bool:
+        """Wait until the log that is read has no owner; False: `stop` came first."""
         self._heard_ms = self._now_ms()
         rank = self._config.cluster.rank
         patience_ms = TAKE_OVER_MS
         patience_ms += random.randrange(RANK_MS) if rank is None else rank * RANK_MS
         reader = standby.copy.reader
-        reading = asyncio.create_task(self._read(standby))
         asked_s = asyncio.get_running_loop().time()
         log.info("following the replicated log", extra={"offset": reader.offset})
-        try:
-            while not stop.is_set():
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_S):
-                        await stop.wait()
-                        return False
-                if reading.done():  # before it is noted: what it read last was perhaps not written
-                    reading.result()
+        while not stop.is_set():
+            await self._look_again(reading)
+            if not self._handed_over(reader):  # else it is not the time
                 await standby.housekeep()
-                if standby.cold and reader.offset >= self._end and await self._caught_up(reader):
-                    await standby.warm_up_aside()
-                    self._heard_ms = self._now_ms()  # it may have taken a while
-                if self._ownerless(standby.copy, CANARY_MS) and not await self._answers():
+            if standby.cold and reader.offset >= self._end and await self._caught_up(reader):
+                _require(reading)
+                await standby.warm_up_aside()
+                self._heard_ms = self._now_ms()  # it may have taken a while
+            silent = self._ownerless(standby.copy, CANARY_MS)
+            if silent and not self._handed_over(reader) and not await self._answers():
+                continue
+            if (
+                self._ownerless(standby.copy, patience_ms)
+                and await self._caught_up(reader)
+                and self._ownerless(standby.copy, patience_ms)  # and all was read
+            ):
+                if standby.cold:
                     continue
-                if (
-                    self._ownerless(standby.copy, patience_ms)
-                    and await self._caught_up(reader)
-                    and self._ownerless(standby.copy, patience_ms)  # and all was read
-                ):
-                    if standby.cold:
-                        continue
-                    if reading.done():  # at the last entry: what it says is not to be claimed
-                        reading.result()
-                    return True
-                if asyncio.get_running_loop().time() - asked_s >= ASK_S:
-                    await self._caught_up(reader)  # for who asks how far it is
-                    asked_s = asyncio.get_running_loop().time()
-        finally:
-            reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
+                _require(reading)  # at the last entry: what it says is not to be claimed
+                return not stop.is_set()
+            if asyncio.get_running_loop().time() - asked_s >= ASK_S:
+                await self._caught_up(reader)  # for who asks how far it is
+                asked_s = asyncio.get_running_loop().time()
         return False
+
+    async def _look_again(self, reading: asyncio.Task[None]) -> None:
+        """Wait a moment, or until a fence was read. Raises as `_require`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_S):
+                await self._fence_came.wait()
+        self._fence_came.clear()
+        _require(reading)
 
     async def _read(self, standby: Standby) -> None:
         loop = asyncio.get_running_loop()
@@ -223,9 +257,13 @@ class Replica:
                 f"or shard than {self._place.cluster!r}, {self._place.shard}: two clusters may "
                 "not share a topic"
             )
+        if verdict is Verdict.FENCE:
+            self._fence_came.set()
         if verdict in (Verdict.FENCE, Verdict.VALID):
             self._heard_ms = self._now_ms()
-            if not self._was_mine(standby.copy):
+            if self._handed_over(standby.copy.reader):
+                self._others_ms = 0  # there is none any more
+            elif not self._free(standby.copy):
                 self._others_ms = self._heard_ms
 
     async def _answers(self) -> bool:
@@ -254,30 +292,40 @@ class Replica:
         return self._known and read <= self._end <= reader.offset  # less: another log, or lost
 
     def _ownerless(self, copy: LocalCopy, patience_ms: int) -> bool:
-        """Tell whether the last owner was silent for so long, or was this directory's."""
-        return self._was_mine(copy) or self._now_ms() - self._heard_ms >= patience_ms
+        """Tell whether the last owner was silent for so long, or there is none to wait for."""
+        standing = copy.reader.standing or EMPTY
+        if self._free(copy) and standing.epoch != self._left_epoch:
+            return True
+        return self._now_ms() - self._heard_ms >= patience_ms
 
-    def _was_mine(self, copy: LocalCopy) -> bool:
-        standing = copy.reader.standing
-        if standing is None or not standing.epoch:  # nobody's yet: whoever is to own it first
-            return (standing is None or standing == EMPTY) and not self._config.cluster.rank
-        return copy.note.mine == (standing.epoch, standing.token)
+    def _free(self, copy: LocalCopy) -> bool:
+        """Tell whether the log has no owner, or this directory's broker was it."""
+        standing = copy.reader.standing or EMPTY
+        if standing == EMPTY:  # nobody's yet: whoever is to own it first
+            return not self._config.cluster.rank
+        return standing.ownerless or copy.note.mine == (standing.epoch, standing.token)
+
+    def _handed_over(self, reader: Reader) -> bool:
+        """Tell whether the last owner said that it is none any more."""
+        standing = reader.standing or EMPTY
+        return standing.ownerless and standing != EMPTY
 
     # --- claim ---------------------------------------------------------------------------------
 
-    async def _claim(self, reader: Reader, standby: Standby) -> Tenure | None:
+    async def _claim(self, standby: Standby, reading: asyncio.Task[None]) -> Tenure | None:
         """Fence the log and become its owner; None: somebody else did."""
-        mine = (reader.standing or EMPTY).epoch + 1, secrets.randbits(64)
+        reader = standby.copy.reader
+        mine = (reader.standing or EMPTY).epoch + 1, 1 + secrets.randbelow(TOKEN_MAX)
         standby.copy.claim(*mine)
         fence = fence_of(cluster_hash(self._place.cluster), self._place.shard, *mine)
         claimed_ms = self._now_ms()
         try:
             offset = await self._engine.claim(encode_batch(fence))
-            for entry in await read_range(self._engine, reader.offset, offset + 1):
-                self._take(standby, entry)
         except EngineGoneError as error:
             log.warning("no claim", extra={"reason": str(error)})
             return None
+        while reader.offset <= offset:
+            await self._look_again(reading)
         after = reader.standing
         assert after is not None
         if (after.epoch, after.token) != mine:
@@ -288,3 +336,9 @@ class Replica:
 
     def _keep(self, note: Note) -> None:
         write_note(self._files, self._place.directory, note)
+
+
+def _require(reading: asyncio.Task[None]) -> None:
+    """Raise what ended it: what it read last was perhaps not written."""
+    if reading.done():
+        reading.result()

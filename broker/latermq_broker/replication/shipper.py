@@ -17,6 +17,7 @@ from latermq_broker.replication.batch import (
     BATCH_HEADER_BYTES,
     Batch,
     encode_batch,
+    hand_over_of,
 )
 from latermq_broker.replication.reader import Piece
 
@@ -92,6 +93,13 @@ class Shipper:
             self.beats += 1
             shipments.append(self._ship([], now_ms))
         return shipments
+
+    def hand_over(self, now_ms: int) -> Shipment:
+        """Return what ends the owner's time: behind it nothing of the owner's counts."""
+        assert self.idle
+        shipment = Shipment(hand_over_of(self._fence), now_ms)
+        self.open.append(shipment)
+        return shipment
 
     def resend(self) -> list[Shipment]:
         """Return what is open and not in flight, all of it, once nothing is in flight any more."""

@@ -8,13 +8,12 @@ valid by the replay of a start. So whoever takes over has nothing left to replay
 
 import asyncio
 import logging
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from latermq_broker.clock import SystemClock
 from latermq_broker.config.config import Config
 from latermq_broker.engine.engine import Engine
-from latermq_broker.pump.disk_work import THREADS_MAX, DiskWork, Timers
+from latermq_broker.pump.disk_work import DiskWork, disk_threads
 from latermq_broker.replication.local_copy import LocalCopy
 from latermq_broker.replication.replicated_log import Entry
 from latermq_broker.replication.validity import Verdict
@@ -34,7 +33,6 @@ class Standby:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._kept_s = 0.0
-        self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="latermq-standby")
         self._disk: DiskWork | None = None
         self._failure: BaseException | None = None
         self.ready = asyncio.Event()  # for entries
@@ -71,11 +69,7 @@ class Standby:
         return Engine.behind(store, self._config, now_ms, self.copy.end)
 
     def _warm(self, engine: Engine, began_s: float) -> None:
-        config, self.engine = self._config, engine
-        self._disk = DiskWork(
-            self.engine, self._clock, config.store, Timers(), self._threads,
-            on_durable=_nothing, on_marked=_nothing, on_failure=self._fail,
-        )  # fmt: skip
+        self.engine, self._disk = engine, self._disk_of(engine)
         report = self.engine.recovery
         assert report is not None
         took_ms = round((self._loop.time() - began_s) * 1_000)
@@ -86,8 +80,7 @@ class Standby:
 
     async def housekeep(self) -> None:
         """Keep what was read, now and then, and take the checkpoints that are due."""
-        if self._failure is not None:
-            raise self._failure
+        self._check()
         if self._loop.time() - self._kept_s < KEEP_S:
             return
         await self.copy.keep()  # first: what a checkpoint lets go is not to be missed by the note
@@ -96,44 +89,46 @@ class Standby:
             self._disk.shorten(self._clock.now_ms())
 
     async def settle(self) -> None:
-        """Keep what was read, and let work on the disk end: to be done before the log is claimed.
-
-        Whoever owns it has to be heard of at once, and a checkpoint may take seconds.
-        """
+        """Keep what was read: to be done before the log is claimed."""
+        self._check()
         await self.copy.keep()
-        if self._disk is not None:
-            await self._disk.join()
 
-    async def begin_life(self) -> Engine:
-        """Let the engine go, which may decide now: the log is ours, and nothing was begun since
-        it settled."""
+    async def begin_life(self) -> tuple[Engine, DiskWork]:
+        """Let the engine go, which may decide now: the log is ours.
+
+        What its hands are at goes on: a checkpoint may take seconds, and clients wait.
+        """
         await self.copy.keep()
         if self.cold:  # its first bytes came with the claim
             self.warm_up()
         store, clock = self.copy.store, self._clock
-        self._threads.shutdown()
         clock.not_before(store.log.last_store_ms)
         now_ms = clock.now_ms()
-        if self.engine is None:
+        if self.engine is None or self._disk is None:
             self.copy.begin_log(now_ms)
-            self.engine = Engine.open(store, self._config, now_ms)
-        else:
-            store.begin_life(now_ms)
-            self.engine.begin_life(now_ms)
-        return self.engine
+            engine = Engine.open(store, self._config, now_ms)
+            return engine, self._disk_of(engine)
+        store.begin_life(now_ms)
+        self.engine.begin_life(now_ms)
+        return self.engine, self._disk
 
     async def close(self) -> None:
         """Let the directory go."""
         if self._disk is not None:
             await self._disk.join()
-        self._threads.shutdown()
+            self._disk.close()
         if self.engine is not None:
             self.engine.abandon()
         self.copy.close()
 
+    def _disk_of(self, engine: Engine) -> DiskWork:
+        disk = DiskWork(engine, self._clock, self._config.store, disk_threads())
+        disk.on_failure = self._fail
+        return disk
+
     def _fail(self, error: BaseException) -> None:
         self._failure = error
 
-
-def _nothing() -> None:
-    """Stand where a pump would listen."""
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure

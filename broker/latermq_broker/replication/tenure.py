@@ -10,8 +10,9 @@ readers apply. So what it takes for acknowledged is what every reader takes for 
 
 A proof that it is the owner is as old as the batch that proved it was when it was shipped. Without
 one for SILENT_MS it does not serve. Nor does a new owner until SILENT_MS after it last heard of the
-one before, so there are never two. After a pause of its own no proof is that new; but what its
-clients still wait for was decided long ago: it drops them, and proves itself with a beat.
+one before, unless that one handed the log over: so there are never two. After a pause of its own no
+proof is that new; but what its clients still wait for was decided long ago: it drops them, and
+proves itself with a beat.
 """
 
 from collections.abc import Iterable
@@ -46,7 +47,8 @@ class Tenure:
         fence: the owner's own.
         reader: has read up to the fence, and it counted.
         claimed_ms: when the claim began, by the clock that all methods are given: it never falls.
-        heard_ms: when the reader last read a fence or a valid batch of another owner.
+        heard_ms: when the reader last read a fence or a valid batch of another owner; 0: there is
+            none any more.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Tenure:
         self._ties = count()
         self._untold: list[Shipment] = []  # acknowledged, but not where
         self._reading = False
+        self._leaving = False
         self._proven_ms = claimed_ms
         self._serve_from_ms = heard_ms + SILENT_MS
         self._looked_ms = claimed_ms
@@ -89,13 +92,32 @@ class Tenure:
     def serving(self, now_ms: int) -> bool:
         """Tell whether clients may be answered."""
         proven = now_ms - self._proven_ms < SILENT_MS
-        return proven and now_ms >= self._serve_from_ms and not self.fenced
+        return proven and now_ms >= self._serve_from_ms and not self.fenced and not self._leaving
+
+    # --- the end -------------------------------------------------------------------------------
+
+    def hand_over(self) -> None:
+        """Serve no more, and hand the log over as soon as all that was added is valid.
+
+        Not before it might have served: the next one does at once, so the one before must be gone.
+        """
+        self._leaving = True
+
+    @property
+    def handed_over(self) -> bool:
+        """Return whether every reader knows that nobody owns the log."""
+        standing = self.reader.standing
+        return self.fenced and standing is not None and standing.ownerless
 
     # --- what is appended ----------------------------------------------------------------------
 
     def add(self, piece: Piece, *, last: bool) -> None:
-        """Add what was appended to the shard's log; `last` ends the group."""
-        self.shipper.add(piece, last=last)
+        """Add what was appended to the shard's log; `last` ends the group.
+
+        After `hand_over` it is left out: nobody waits for it, and a start cuts it off.
+        """
+        if not self._leaving:
+            self.shipper.add(piece, last=last)
 
     def step(self, now_ms: int) -> list[Shipment]:
         """Return what is to be appended to the engine's log now, in this order."""
@@ -107,6 +129,8 @@ class Tenure:
                 self._resend_ms = None
             return shipments
         self._resend_ms = None
+        if self._leaving and self.shipper.idle and now_ms >= self._serve_from_ms:
+            return [self.shipper.hand_over(now_ms)]
         quiet = now_ms - self._shipped_ms >= BEAT_MS or not self.serving(now_ms)
         shipments = self.shipper.ship(now_ms, beat=quiet)
         if shipments:

@@ -5,6 +5,7 @@ most entries without reading them, a standby, and whoever starts from an empty d
 
     a fence    counts if its epoch is newer than that of the last one that counted. Of two with one
                epoch the first in the log's order counts. It cuts off a group that has only begun.
+               One with the token 0 hands the log over: whoever owned it says that nobody does.
     a batch    counts if (epoch, token) are those of the last fence that counted, and it is that
                owner's next one. It then lies where the one before ended.
 
@@ -16,7 +17,7 @@ from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from latermq_broker.errors import DamagedBatchError
-from latermq_broker.replication.batch import Batch
+from latermq_broker.replication.batch import NOBODY, Batch
 
 
 class Verdict(Enum):
@@ -42,6 +43,11 @@ class Standing(NamedTuple):
     segment_end: int = 0  # of the segment that `end` lies in; 0: the log has none
     whole_end: int = 0  # the same two, up to the last group that is whole
     whole_segment_end: int = 0
+
+    @property
+    def ownerless(self) -> bool:
+        """Return whether nobody owns the log: nobody ever did, or its owner handed it over."""
+        return self.token == NOBODY
 
 
 EMPTY: Final = Standing()  # what an empty log says

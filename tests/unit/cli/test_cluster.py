@@ -63,6 +63,11 @@ def test_who_stands_by_is_shown_with_the_owner(rig: CliRig) -> None:
     assert [each["silent"] for each in shard["members"]] == [False, True]
 
 
+def test_a_log_that_nobody_else_keeps_is_not_handed_over(rig: CliRig) -> None:
+    line = rig.refused("cluster", "hand-over")
+    assert line.startswith("latermq: this broker is alone with its log")
+
+
 def test_there_must_be_a_copy_and_its_engine(rig: CliRig, tmp_path: Path) -> None:
     words = ("cluster", "verify", str(tmp_path))
     assert "is no copy of a replicated log" in rig.run(*words).stderr

@@ -11,6 +11,7 @@ from latermq_broker.config.config import Flush, StoreConfig
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import Ready
 from latermq_broker.errors import StoreReadOnlyError, TooManyRequestsError
+from latermq_broker.pump.disk_work import DiskWork
 from latermq_broker.pump.pump import Pump
 from latermq_broker.store.records.record import RecordType
 from latermq_broker.store.store import Store
@@ -323,6 +324,21 @@ class TestTick:
 
         run_virtually(main)
 
+    def test_in_the_end_it_says_that_all_went_out_and_begins_nothing_more(self) -> None:
+        async def main() -> None:
+            rig = Rig()
+            rig.send(wait_ms=10)
+            rig.send()
+            assert await settled(rig.pump.conclude(drained=True))
+            assert rig.log.durable == rig.log.end
+            assert rig.log.read(rig.log.last_position).is_clean_mark
+            await asyncio.sleep(1)
+            assert rig.log.read(rig.log.last_position).is_clean_mark, "the delayed one became due"
+            await rig.pump.stop()
+            assert not rig.failures
+
+        run_virtually(main)
+
     def test_what_was_overdue_at_the_start_is_done_at_once(self) -> None:
         async def main() -> None:
             rig = Rig()
@@ -332,7 +348,8 @@ class TestTick:
             await asyncio.sleep(1)
             store = Store.open(Path("/data"), rig.config.store, rig.files, rig.clock.now_ms())
             rig.engine = Engine.open(store, rig.config, rig.clock.now_ms())
-            pump = Pump(rig.engine, rig.clock, rig.config, rig.threads, rig.failures.append)
+            disk = DiskWork(rig.engine, rig.clock, rig.config.store, rig.threads)
+            pump = Pump(rig.engine, rig.clock, rig.config, disk, rig.failures.append)
             pump.start()
             await asyncio.sleep(0.001)
             assert rig.receive() == 1

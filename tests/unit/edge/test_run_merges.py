@@ -11,6 +11,7 @@ from latermq_broker.clock import SystemClock
 from latermq_broker.config.config import CatalogConfig, Config
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import Outgoing
+from latermq_broker.pump.disk_work import DiskWork
 from latermq_broker.pump.pump import Pump
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.store import Store
@@ -39,7 +40,8 @@ async def test_runs_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     far = engine._state.timer.far
     dues = []
     with ThreadPoolExecutor(4) as threads:
-        pump = Pump(engine, clock, config, threads, failures.append)
+        disk = DiskWork(engine, clock, config.store, threads)
+        pump = Pump(engine, clock, config, disk, failures.append)
         pump.start()
         for batch in range(3):
             for n in range(4):

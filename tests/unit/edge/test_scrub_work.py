@@ -14,6 +14,7 @@ from latermq_broker.config.config import CatalogConfig, Config, OnCorrupt
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import Outgoing
 from latermq_broker.errors import CorruptRecordError
+from latermq_broker.pump.disk_work import DiskWork
 from latermq_broker.pump.pump import Pump
 from latermq_broker.pump.scrub_work import Scrub
 from latermq_broker.store.files import RealFiles
@@ -55,7 +56,8 @@ async def test_damage_is_found_where_nobody_reads(
         file.write(b"\xff")
     failures: list[BaseException] = []
     with ThreadPoolExecutor(5) as threads, caplog.at_level(logging.ERROR, "latermq.scrub"):
-        pump = Pump(engine, clock, config, threads, failures.append)
+        disk = DiskWork(engine, clock, config.store, threads)
+        pump = Pump(engine, clock, config, disk, failures.append)
         pump.start()
         while not failures and scrubbed.segments < 3:  # both old ones, and the first again
             await asyncio.sleep(0.01)

@@ -1,5 +1,6 @@
 """What systemd is told, and the unit that is shipped."""
 
+import asyncio
 import configparser
 import re
 import shlex
@@ -33,6 +34,16 @@ def test_it_hears_of_a_life(systemd: socket.socket) -> None:
     assert heard == [
         "READY=1\nSTATUS=serving on 127.0.0.1:8081", "WATCHDOG=1", "STOPPING=1\nSTATUS=draining",
     ]  # fmt: skip
+
+
+async def test_a_standby_is_ready_when_it_could_serve(systemd: socket.socket) -> None:
+    """Or a unit of Type=notify would be killed for want of a word, or by its watchdog."""
+    manager = ServiceNotices({"NOTIFY_SOCKET": systemd.getsockname(), "WATCHDOG_USEC": "60000000"})
+    ready = iter([False, True])
+    saying = asyncio.create_task(manager.standing_by(lambda: next(ready)))
+    heard = [(await asyncio.to_thread(systemd.recv, 1_000)).decode() for _ in range(3)]
+    saying.cancel()
+    assert heard == ["WATCHDOG=1", "READY=1\nSTATUS=standing by", "WATCHDOG=1"]
 
 
 def test_without_a_watchdog_it_is_not_told_each_second(systemd: socket.socket) -> None:

@@ -10,6 +10,7 @@ from latermq_broker.replication.batch import (
     decode_batch,
     encode_batch,
     fence_of,
+    hand_over_of,
     is_batch,
 )
 
@@ -38,6 +39,12 @@ GOLDEN = {
         "a94c4d514241540a0100010350000000d98c514d38bcfbf30700000004000000"
         "1032547698badcfe000000000000000000000000000000000000000000000000"
         "0000000000000000ae5c4620199eac42",
+    ),
+    "a hand-over": (
+        hand_over_of(FENCE),
+        "a94c4d514241540a0100010350000000d98c514d38bcfbf30700000005000000"
+        "0000000000000000000000000000000000000000000000000000000000000000"
+        "00000000000000007fa612d07238fe34",
     ),
 }
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from latermq_broker.clock import SystemClock, monotonic_ms
+from latermq_broker.deferred import Later
 from latermq_broker.engine.state.model import Outgoing
-from latermq_broker.errors import ConfigError
+from latermq_broker.errors import ConfigError, StoreReadOnlyError
 from latermq_broker.replication import owner as owner_module
-from latermq_broker.replication.batch import cluster_hash, encode_batch, fence_of
+from latermq_broker.replication.batch import cluster_hash, encode_batch, fence_of, hand_over_of
 from latermq_broker.replication.note import Note, read_note
 from latermq_broker.replication.owner import Owner
 from latermq_broker.replication.reader import Reader
@@ -66,7 +67,7 @@ async def test_a_note_for_which_there_is_no_room_is_written_later(
     owner._begin_task(owner._keep_notes())
     await over.wait()
     assert bool(failures) is ends
-    await owner.stop(0)
+    await owner.stop()
 
 
 async def test_an_owner_that_cannot_open_its_port_again_goes() -> None:
@@ -88,7 +89,7 @@ async def test_an_owner_that_cannot_open_its_port_again_goes() -> None:
     assert said == [True, False]
     owner._settle()
     assert said == [True, False]
-    await owner.stop(0)
+    await owner.stop()
 
 
 def fill_but(rig: EngineRig, left: int) -> None:
@@ -133,7 +134,7 @@ async def test_the_engine_gets_the_end_of_a_segment_that_a_new_life_has_closed(l
     async with asyncio.timeout(patient(30)):
         while owned.valid_end < log.end:
             await asyncio.sleep(0)
-    await owner.stop(0)
+    await owner.stop()
     anew = DrivenStandby(shipped, rig.config, MemoryFiles(), lambda: rig.now_ms)
     assert anew.engine.store.log.end == log.end
     assert anew.engine.store.log.epoch == log.epoch
@@ -175,7 +176,7 @@ async def test_much_that_became_valid_is_noted_at_once(monkeypatch: pytest.Monke
     async with asyncio.timeout(patient(30)):
         while noted(files) < end:
             await asyncio.sleep(0.001)
-    await owner.stop(0)
+    await owner.stop()
 
 
 async def test_who_ends_in_order_notes_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,5 +185,27 @@ async def test_who_ends_in_order_notes_all(monkeypatch: pytest.MonkeyPatch) -> N
     owner = await owning(files)
     end = await synced(owner)
     assert noted(files) == 0
-    await owner.stop(1_000)
+    await owner.stop()
     assert noted(files) == end > 0
+
+
+@pytest.mark.parametrize("fate", ["kept", "failed", "never kept"])
+async def test_an_owner_that_stops_hands_over_what_all_have(fate: str) -> None:
+    fence = fence_of(1, 0, 1, 7)
+    engine = LogInMemory()
+    engine.entries.append(encode_batch(fence))
+    _, standing = judge(EMPTY, fence, 0)
+    tenure = Tenure(fence, Reader(1, 0, standing, 1), 5_000, 0)
+    log: Any = SimpleNamespace(durable=0, written=0)
+    owner = Owner(engine, tenure, log, lambda: 5_000, Note("shop", 0), lambda _: None)
+    synced: Later[None] = Later()
+    if fate == "kept":
+        synced.give(None)
+    elif fate == "failed":
+        synced.fail(StoreReadOnlyError("no"))
+    await owner.hand_over(0 if fate == "never kept" else 60_000, synced)
+    await owner.stop()
+    last = hand_over_of(fence) if fate == "kept" else fence
+    assert engine.entries[-1] == encode_batch(last)
+    with pytest.raises(StoreReadOnlyError):
+        owner.until_kept(1)

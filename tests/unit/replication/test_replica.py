@@ -1,9 +1,10 @@
-"""One broker's part in a replicated log, where it is asked to end at an awkward moment."""
+"""One broker's part in a replicated log: asked to end at an awkward moment, or given the log."""
 
 import asyncio
 import errno
 import os
 from collections.abc import AsyncIterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -21,12 +22,12 @@ from latermq_broker.replication.batch import (
     decode_batch,
     encode_batch,
     fence_of,
+    hand_over_of,
 )
 from latermq_broker.replication.local_copy import LocalCopy
 from latermq_broker.replication.note import Note, read_note
 from latermq_broker.replication.replica import RANK_MS, Replica, ReplicaPlace
 from latermq_broker.replication.replicated_log import Entry
-from latermq_broker.replication.standby import Standby
 from latermq_broker.replication.tenure import SILENT_MS, TAKE_OVER_MS
 from latermq_broker.store.directory import take_lock
 from latermq_broker.store.files import RealFiles
@@ -75,6 +76,27 @@ class LateEngine(LogInMemory):
             self._read.set()
 
 
+class OldEngine(LogInMemory):
+    """What is read of it first ends with a hand-over; the rest comes when its end was asked for."""
+
+    def __init__(self, stop: asyncio.Event) -> None:
+        super().__init__()
+        self._stop = stop
+        self._asked = asyncio.Event()
+
+    async def end(self) -> int:
+        self._asked.set()
+        return await super().end()
+
+    async def follow(self, offset: int) -> AsyncIterator[Entry]:
+        async for entry in super().follow(offset):
+            if entry.offset == 2:
+                await self._asked.wait()
+            yield entry
+            if entry.offset == 2:
+                asyncio.get_running_loop().call_soon(self._stop.set)
+
+
 class Ticking(LogInMemory):
     """Time goes by with each look at its clock; another owner's fence stands in it."""
 
@@ -117,26 +139,18 @@ class Electing(Ticking):
 
 class Unread(Ticking):
     """The owner is back at the moment of the first claim: a beat of it stands before the fence.
-    Who claimed cannot read so far, once, and sees its fence when it follows again."""
+    Who claimed is not told that its fence stands, and sees it when it follows again."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._fails = False
         self.beat_ms = 0
 
     async def claim(self, fence: bytes) -> int:
-        if not self.beat_ms:
-            self.beat_ms = self.now_ms
-            self.entries.append(encode_batch(beat(1)))
-            self._fails = True
-        return await super().claim(fence)
-
-    async def follow(self, offset: int) -> AsyncIterator[Entry]:
-        if self._fails:
-            self._fails = False
-            raise EngineGoneError("a node of the engine is being started again")
-        async for entry in super().follow(offset):
-            yield entry
+        if self.beat_ms:
+            return await super().claim(fence)
+        self.beat_ms = self.now_ms
+        self.entries += [encode_batch(beat(1)), fence]
+        raise EngineGoneError("a node of the engine is being started again")
 
 
 class NoSegments(RealFiles):
@@ -148,6 +162,10 @@ class NoSegments(RealFiles):
         if self.full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         super().allocate(fd, size)
+
+
+def fence(epoch: int, token: int) -> Batch:
+    return fence_of(cluster_hash("shop"), 0, epoch, token)
 
 
 async def test_who_is_told_to_end_while_it_claims_does_not_serve(tmp_path: Path) -> None:
@@ -206,26 +224,6 @@ async def test_who_is_not_to_own_it_first_leaves_a_new_log_to_others(tmp_path: P
     assert len(engine.entries) == 1
 
 
-async def test_work_on_the_disk_ends_before_the_claim(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A checkpoint may take longer than others wait for the first word of who claimed."""
-    stop = asyncio.Event()
-    engine = Engine(stop)
-    claims: list[int] = []
-    settle = Standby.settle
-
-    async def noted(standby: Standby) -> None:
-        await settle(standby)
-        claims.append(len(engine.entries))
-
-    monkeypatch.setattr(Standby, "settle", noted)
-    place = ReplicaPlace(cluster="shop", shard=0, directory=tmp_path / "data")
-    replica = Replica(place, engine, Config(), RealFiles(), lambda: 1_000)
-    assert await replica.take_over(SystemClock(), stop) is None
-    assert claims == [0]
-
-
 async def test_two_clusters_in_one_topic_are_told_apart(tmp_path: Path) -> None:
     engine, stop = LogInMemory(), asyncio.Event()
     engine.entries.append(encode_batch(fence_of(cluster_hash("other"), 0, 1, 77)))
@@ -259,7 +257,7 @@ async def test_whose_own_fence_stands_last_waits_for_the_owner_before_all_the_sa
     replica = Replica(place, engine, config, RealFiles(), engine.look)
     owned = await replica.take_over(SystemClock(), asyncio.Event())
     assert owned is not None
-    owner, own_engine = owned
+    owner, own_engine, _ = owned
     own_engine.store.abandon()
     assert len(engine.fences()) == 3
     engine.now_ms = engine.beat_ms + SILENT_MS
@@ -275,7 +273,7 @@ async def test_whose_own_fence_stands_last_waits_for_nobody_otherwise(tmp_path: 
         replica = Replica(place, engine, config, RealFiles(), lambda: engine.now_ms)
         owned = await replica.take_over(SystemClock(), asyncio.Event())
         assert owned is not None
-        owner, own_engine = owned
+        owner, own_engine, _ = owned
         own_engine.store.abandon()
         assert len(engine.entries) == life
         assert owner._tenure.serving(engine.now_ms)
@@ -305,3 +303,63 @@ async def test_a_note_never_says_more_than_the_directory_has(
     copy = LocalCopy(place.directory, rig.config.store, RealFiles(), Note(CLUSTER, 0))
     assert copy.end < rig.engine.store.log.end
     copy.close()
+
+
+async def test_a_log_that_was_handed_over_is_claimed_at_once(tmp_path: Path) -> None:
+    """By a clock that stands: nobody waits for silence, nor for that of the owner before."""
+    engine = LogInMemory()
+    engine.entries = [encode_batch(fence(1, 7)), encode_batch(hand_over_of(fence(1, 7)))]
+    place = ReplicaPlace(cluster="shop", shard=0, directory=tmp_path / "data")
+    replica = Replica(place, engine, Config(), RealFiles(), lambda: 1_000)
+    owned = await replica.take_over(SystemClock(), asyncio.Event())
+    assert owned is not None
+    assert decode_batch(engine.entries[2], 2).epoch == 3
+    assert owned.owner.figures().epoch == 3
+    serving = asyncio.Event()
+    owned.owner.on_serving = lambda now: serving.set() if now else None
+    owned.owner.begin()
+    await serving.wait()
+    await owned.owner.stop()
+    await owned.disk.join()
+    owned.disk.close()
+    owned.engine.abandon()
+
+
+async def test_a_hand_over_of_long_ago_is_not_claimed(tmp_path: Path) -> None:
+    stop = asyncio.Event()
+    engine = OldEngine(stop)
+    engine.entries = [
+        encode_batch(fence(1, 7)), encode_batch(hand_over_of(fence(1, 7))),
+        encode_batch(fence(3, 8)),
+    ]  # fmt: skip
+    place = ReplicaPlace(cluster="shop", shard=0, directory=tmp_path / "data")
+    replica = Replica(place, engine, Config(), RealFiles(), lambda: 1_000)
+    assert await replica.take_over(SystemClock(), stop) is None
+    assert len(engine.entries) == 3
+
+
+@pytest.mark.parametrize("yields", [False, True])
+async def test_who_handed_over_leaves_the_log_to_others_for_a_while(
+    tmp_path: Path, yields: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If it goes on. One that was started again takes it, if nobody else has."""
+    monkeypatch.setattr(replica_module, "LOOK_S", 0.001)
+    now_ms = count(1_000, 50)
+    place = ReplicaPlace(cluster="shop", shard=0, directory=tmp_path / "data")
+    engine, stop = LogInMemory(), asyncio.Event()
+    claims: list[int] = []
+
+    async def claim(batch: bytes) -> int:
+        claims.append(next(now_ms))
+        stop.set()  # and so it does not serve
+        return await LogInMemory.claim(engine, batch)
+
+    monkeypatch.setattr(engine, "claim", claim)
+    for mine in (False, True):
+        stop.clear()
+        replica = Replica(place, engine, Config(), RealFiles(), lambda: next(now_ms))
+        began_ms = next(now_ms)
+        again = mine and yields
+        assert await replica.take_over(SystemClock(), stop, yields=again) is None
+        assert (claims[-1] - began_ms >= TAKE_OVER_MS) is again
+        engine.entries.append(encode_batch(hand_over_of(decode_batch(engine.entries[-1], 0))))

@@ -3,18 +3,32 @@
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
 from latermq_broker import runtime
+from latermq_broker.clock import monotonic_ms
 from latermq_broker.config.config import Config, LogConfig, ServerConfig, StoreConfig
 from latermq_broker.deferred import Later
-from latermq_broker.replication.batch import cluster_hash, encode_batch, fence_of
+from latermq_broker.engine.engine import Engine
+from latermq_broker.replication import replica as replica_module
+from latermq_broker.replication.batch import (
+    NOBODY,
+    cluster_hash,
+    decode_batch,
+    encode_batch,
+    fence_of,
+)
 from latermq_broker.replication.replica import Replica, ReplicaPlace
 from latermq_broker.store.files import RealFiles
+from latermq_broker.store.store import Store
+from latermq_cli.root import latermq
 from support.log_in_memory import LogInMemory
 from support.log_set_up import log_as_it_was
 
@@ -48,19 +62,25 @@ class AwkwardLog(LogInMemory):
 
 
 def served(tmp_path: Path, meanwhile: Callable[[AwkwardLog], None]) -> tuple[int, list[str]]:
+    said: list[str] = []
+    log = AwkwardLog(meanwhile)
+    return run(tmp_path, log, lambda: log.now_ms, said.append), said
+
+
+def run(
+    tmp_path: Path, log: LogInMemory, now_ms: Callable[[], int], announce: Callable[[str], None]
+) -> int:
     config = Config(
         server=ServerConfig(listen="127.0.0.1:0", data_dir=str(tmp_path / "data")),
         store=StoreConfig(segment_bytes=SEGMENT_BYTES),
         log=LogConfig(level="error"),
     )
     place = ReplicaPlace(cluster="shop", shard=0, directory=tmp_path / "data")
-    said: list[str] = []
 
     def replica_of(config: Any) -> Replica:
-        log = AwkwardLog(meanwhile)
-        return Replica(place, log, config, RealFiles(), lambda: log.now_ms)
+        return Replica(place, log, config, RealFiles(), now_ms)
 
-    return runtime.run_replica(config, said.append, replica_of), said
+    return runtime.run_replica(config, announce, replica_of)
 
 
 def test_who_loses_the_log_before_it_serves_opens_no_port(tmp_path: Path) -> None:
@@ -76,3 +96,38 @@ def test_who_is_told_to_end_before_it_serves_opens_no_port(tmp_path: Path) -> No
     code, said = served(tmp_path, lambda _: os.kill(os.getpid(), signal.SIGTERM))
     assert code == runtime.CLEAN
     assert said == ["latermq standing by"]
+
+
+def test_a_log_that_was_handed_over_to_nobody_is_taken_up_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the same process, which stands by then; one that is told to end hands over, too."""
+    monkeypatch.setattr(replica_module, "TAKE_OVER_MS", 100)
+    monkeypatch.setattr(replica_module, "RANK_MS", 1)
+    log, said = LogInMemory(), list[str]()
+    answers: list[Result] = []
+
+    def hand_over(endpoint: str) -> None:
+        words = ("cluster", "hand-over", "--endpoint", endpoint)
+        answers.append(CliRunner().invoke(latermq, words))
+
+    def announce(line: str) -> None:
+        said.append(line)
+        if len(said) == 2:
+            threading.Thread(target=hand_over, args=(line.split()[-1],)).start()
+        elif len(said) == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    assert run(tmp_path, log, monotonic_ms, announce) == runtime.CLEAN
+    assert [line.split()[1] for line in said] == ["standing", "ready"] * 2
+    assert "hands over the log of shop, epoch 1" in answers[0].output
+    fences = [batch for batch in map(decode_batch, log.entries, count()) if batch.fence]
+    assert [(batch.epoch, batch.token == NOBODY) for batch in fences] == [
+        (1, False), (2, True), (3, False), (4, True),
+    ]  # fmt: skip
+    config = StoreConfig(segment_bytes=SEGMENT_BYTES)
+    store = Store.open(tmp_path / "data", config, RealFiles(), 0)
+    engine = Engine.open(store, Config(store=config), 0)
+    assert engine.recovery is not None
+    assert engine.recovery.clean  # so the leases of push consumers go on
+    engine.abandon()

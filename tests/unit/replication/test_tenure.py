@@ -1,9 +1,15 @@
 """An owner and the time: what it may still say."""
 
-from latermq_broker.replication.batch import fence_of
+from latermq_broker.replication.batch import encode_batch, fence_of, hand_over_of
 from latermq_broker.replication.reader import Piece, Reader
-from latermq_broker.replication.replicated_log import UNTOLD
-from latermq_broker.replication.tenure import BEAT_MS, PAUSE_MS, SILENT_MS, Tenure
+from latermq_broker.replication.replicated_log import UNTOLD, Entry
+from latermq_broker.replication.tenure import (
+    BEAT_MS,
+    PAUSE_MS,
+    RESEND_MS,
+    SILENT_MS,
+    Tenure,
+)
 from latermq_broker.replication.validity import EMPTY, judge
 
 FENCE = fence_of(1, 1, 1, 77)
@@ -71,3 +77,58 @@ def test_an_entry_that_stands_nobody_knows_where_is_looked_for_up_to_the_end() -
     gap = it.gap()
     assert gap is not None
     assert (gap.begin, gap.end) == (1, None)
+
+
+def test_a_log_is_handed_over_when_all_that_was_added_is_valid() -> None:
+    it = tenure()
+    it.add(Piece(0, bytes(100), 1_000), last=True)
+    (first,) = it.step(10_000)
+    it.hand_over()
+    assert not it.serving(10_000)
+    it.add(Piece(100, bytes(10), 0), last=True)  # too late: nobody waits for it
+    assert it.step(10_001) == []
+    it.reported(first, 1, 10_002)
+    (last,) = it.step(10_002)
+    assert last.batch == hand_over_of(FENCE)
+    assert it.step(10_003) == []
+    assert not it.handed_over
+    it.reported(last, 2, 10_004)
+    assert (it.handed_over, it.fenced, it.valid_end) == (True, True, 100)
+
+
+def test_a_hand_over_that_is_not_known_to_stand_is_sent_again() -> None:
+    it = tenure()
+    it.hand_over()
+    (last,) = it.step(10_000)
+    it.failed(last, 10_001)
+    assert it.step(10_001) == []
+    assert it.step(10_001 + RESEND_MS) == [last]
+    it.reported(last, 5, 10_200)  # something stands before it: the first copy?
+    gap = it.gap()
+    assert gap is not None
+    it.read(gap, [Entry(3, last.entry)], 5, 10_201)
+    assert it.handed_over
+
+
+def test_a_log_that_another_took_is_not_handed_over() -> None:
+    it = tenure()
+    it.hand_over()
+    (last,) = it.step(10_000)
+    it.reported(last, 2, 10_001)
+    gap = it.gap()
+    assert gap is not None
+    it.read(gap, [Entry(1, encode_batch(fence_of(1, 1, 2, 99)))], 2, 10_002)
+    assert (it.fenced, it.handed_over) == (True, False)
+
+
+def test_who_may_not_serve_yet_hands_nothing_over() -> None:
+    """Whoever takes it serves at once, and the owner before may still do so."""
+    it = tenure(heard_ms=9_900)
+    it.hand_over()
+    (beat,) = it.step(10_000)
+    it.reported(beat, 1, 10_100)
+    assert not any(each.batch.fence for each in it.step(9_900 + SILENT_MS - 1))
+    it = tenure(heard_ms=9_900)
+    it.hand_over()
+    (last,) = it.step(9_900 + SILENT_MS)
+    assert last.batch.fence

@@ -142,6 +142,7 @@ ROWS: Final[list[tuple[str, dict[str, Any], Sequence[Granted] | None]]] = [
     ("latermq.v1.Messages/DescribeMessage", {"message_id": "a", "with_body": True}, ALL_BODY),
     ("latermq.v1.Brokers/GetBroker", {}, NOBODY),
     ("latermq.v1.Brokers/ReconnectClients", {"all": True}, None),
+    ("latermq.v1.Brokers/HandOverLog", {}, None),
     ("latermq.v1.Clients/ListClients", {}, None),
     ("latermq.v1.Clients/GetClient", {"client_id": "c-1"}, None),
     ("latermq.v1.Clients/KickClient", {"client_id": "c-1"}, None),

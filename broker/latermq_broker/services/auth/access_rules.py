@@ -255,6 +255,7 @@ RULES: Final[Mapping[str, Wants]] = {
     f"{V1}.Messages/DescribeMessage": _find,
     f"{V1}.Brokers/GetBroker": _known,
     f"{V1}.Brokers/ReconnectClients": _admin,
+    f"{V1}.Brokers/HandOverLog": _admin,
     f"{V1}.Cluster/DescribeCluster": _known,
     f"{V1}.Cluster/CopyCatalogue": _admin,
     f"{V1}.Clients/ListClients": _admin,

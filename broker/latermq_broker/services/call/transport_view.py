@@ -1,5 +1,5 @@
-"""What only the edges can tell, for the services that show it: the transport, those who wait, and
-who has a replicated log.
+"""What only the edges can tell or do, for the services: the transport, those who wait, and who has
+a replicated log.
 
 Services are built before the edges that serve them; the runtime connects the two.
 """
@@ -15,6 +15,7 @@ class TransportView:
     def __init__(self, parked: ParkedReceives) -> None:
         self.transport: Callable[[], TransportFigures | None] = lambda: None
         self.replication: Callable[[], ReplicationFigures | None] = lambda: None
+        self.hand_over: Callable[[], None] | None = None  # of an owner: has others take the log
         self._parked = parked
 
     @property

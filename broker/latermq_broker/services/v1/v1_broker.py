@@ -1,9 +1,9 @@
-"""latermq.v1 Brokers: the broker at a glance; its clients asked to reconnect."""
+"""latermq.v1 Brokers: the broker at a glance; clients asked to reconnect, its log handed over."""
 
 from latermq_broker.config.config import Config
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.views.overview import Overview
-from latermq_broker.errors import BadRequestError, NotFoundError
+from latermq_broker.errors import BadRequestError, NotFoundError, PreconditionFailedError
 from latermq_broker.observability.replication_figures import MemberSeen, ReplicationFigures
 from latermq_broker.services.admin.admin_fields import known_client
 from latermq_broker.services.call.answers import Caller, ok_status
@@ -90,6 +90,23 @@ class BrokersService:
                 f"client {request.client_id} holds no telemetry stream open, or does not read it"
             )
         return broker_pb2.ReconnectClientsResponse(status=ok_status(), told=1)
+
+    def hand_over_log(
+        self, request: broker_pb2.HandOverLogRequest, caller: Caller
+    ) -> broker_pb2.HandOverLogResponse:
+        """Answer HandOverLog of broker.proto.
+
+        Raises PreconditionFailedError: nobody else keeps the log.
+        """
+        seen, hand_over = self._transport_view.replication(), self._transport_view.hand_over
+        if seen is None or hand_over is None:
+            raise PreconditionFailedError(
+                "this broker is alone with its log: without [replication] nobody can take it over"
+            )
+        hand_over()
+        return broker_pb2.HandOverLogResponse(
+            status=ok_status(), cluster=seen.cluster, epoch=seen.epoch
+        )
 
 
 def _log(seen: Overview, config: Config) -> broker_pb2.BrokerLog:

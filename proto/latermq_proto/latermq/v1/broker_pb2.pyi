@@ -301,3 +301,17 @@ class ReconnectClientsResponse(_message.Message):
     told: int
     out_of_reach: int
     def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., told: _Optional[int] = ..., out_of_reach: _Optional[int] = ...) -> None: ...
+
+class HandOverLogRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class HandOverLogResponse(_message.Message):
+    __slots__ = ("status", "cluster", "epoch")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    status: _definition_pb2.Status
+    cluster: str
+    epoch: int
+    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., cluster: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...

@@ -44,6 +44,11 @@ class BrokersStub(object):
                 request_serializer=latermq_dot_v1_dot_broker__pb2.ReconnectClientsRequest.SerializeToString,
                 response_deserializer=latermq_dot_v1_dot_broker__pb2.ReconnectClientsResponse.FromString,
                 _registered_method=True)
+        self.HandOverLog = channel.unary_unary(
+                '/latermq.v1.Brokers/HandOverLog',
+                request_serializer=latermq_dot_v1_dot_broker__pb2.HandOverLogRequest.SerializeToString,
+                response_deserializer=latermq_dot_v1_dot_broker__pb2.HandOverLogResponse.FromString,
+                _registered_method=True)
 
 
 class BrokersServicer(object):
@@ -62,6 +67,13 @@ class BrokersServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def HandOverLog(self, request, context):
+        """Answered before it is done. PRECONDITION_FAILED: the broker is alone with its log.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_BrokersServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -74,6 +86,11 @@ def add_BrokersServicer_to_server(servicer, server):
                     servicer.ReconnectClients,
                     request_deserializer=latermq_dot_v1_dot_broker__pb2.ReconnectClientsRequest.FromString,
                     response_serializer=latermq_dot_v1_dot_broker__pb2.ReconnectClientsResponse.SerializeToString,
+            ),
+            'HandOverLog': grpc.unary_unary_rpc_method_handler(
+                    servicer.HandOverLog,
+                    request_deserializer=latermq_dot_v1_dot_broker__pb2.HandOverLogRequest.FromString,
+                    response_serializer=latermq_dot_v1_dot_broker__pb2.HandOverLogResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -130,6 +147,33 @@ class Brokers(object):
             '/latermq.v1.Brokers/ReconnectClients',
             latermq_dot_v1_dot_broker__pb2.ReconnectClientsRequest.SerializeToString,
             latermq_dot_v1_dot_broker__pb2.ReconnectClientsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def HandOverLog(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/latermq.v1.Brokers/HandOverLog',
+            latermq_dot_v1_dot_broker__pb2.HandOverLogRequest.SerializeToString,
+            latermq_dot_v1_dot_broker__pb2.HandOverLogResponse.FromString,
             options,
             channel_credentials,
             insecure,

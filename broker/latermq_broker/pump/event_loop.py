@@ -1,0 +1,85 @@
+"""The event loop of a process: which one, what signals do, and why a broker in it stops."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable
+from typing import Final
+
+from latermq_broker.config.config import ServerConfig
+
+log = logging.getLogger("latermq.runtime")
+
+FAILED_DRAIN_MS: Final = 1_000  # for the answers that say so
+
+
+class Ending:
+    """Why a broker stops, and what is left to it. Made in its loop.
+
+    Args:
+        waited_for: another broker is to go on where it stops.
+    """
+
+    def __init__(self, config: ServerConfig, *, waited_for: bool) -> None:
+        self.stop = asyncio.Event()
+        self.failure: BaseException | None = None
+        self.goes_on = False  # the process does, and stands by
+        self.drain_ms_max = config.drain_ms_max
+        self._over = False
+        self._replace_drain_ms_max = config.replace_drain_ms_max
+        if waited_for:
+            self.drain_ms_max = self._replace_drain_ms_max
+
+    def signalled(self) -> None:
+        """Stop in order."""
+        self.goes_on = False
+        self.stop.set()
+
+    def replaced(self) -> None:
+        """Stop, as another process has the ports."""
+        self.drain_ms_max = self._replace_drain_ms_max
+        self.stop.set()
+
+    def handed_over(self) -> None:
+        """Stop, for others to take the log; then stand by, unless something else was to end it."""
+        self.goes_on = self.goes_on or not self.stop.is_set()
+        self.stop.set()
+
+    def let_go(self) -> None:
+        """Have nothing more fail: what is not in the replicated log by now is void."""
+        self._over = True
+
+    def failed(self, error: BaseException) -> None:
+        """Stop at once: the store failed."""
+        if self._over:
+            return
+        log.critical("the store failed, going down", extra={"reason": str(error)})
+        self.failure = error
+        self.drain_ms_max = FAILED_DRAIN_MS
+        self.stop.set()
+
+
+def on_signals(stop: Callable[[], None]) -> None:
+    """Have the first SIGTERM or SIGINT stop in order; a second one ends the process as it is."""
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGTERM, signal.SIGINT)
+
+    def on_signal() -> None:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+        stop()
+
+    for number in numbers:
+        loop.add_signal_handler(number, on_signal)
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return uvloop's, where it is installed: it is faster, not different."""
+    try:
+        import uvloop
+    except ImportError:
+        log.warning("uvloop is not installed: the slower loop of asyncio serves")
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
