@@ -141,7 +141,10 @@ async def until(true: Callable[[], object]) -> None:
             await asyncio.sleep(0)
 
 
-async def test_they_hear_of_each_other_at_once_and_of_an_end() -> None:
+async def test_they_hear_of_each_other_at_once_and_of_an_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(announcing, "TELL_S", 3_600.0)
     topic = MembersInMemory()
     a, b, elsewhere = members(topic, "a"), members(topic, "b"), members(topic, "c", shard=1)
     for each in (a, b, elsewhere):
@@ -150,7 +153,7 @@ async def test_they_hear_of_each_other_at_once_and_of_an_end() -> None:
     (seen,) = a.others().seen
     assert (seen.name, seen.member.address, seen.silent) == ("b", "b:8081", False)
     assert (seen.member.role, seen.member.position, a.others().standbys) == (STANDBY, 81_920, 1)
-    b.tell(figures(OWNER, 5))  # not after TELL_S
+    b.tell(figures(OWNER, 5))
     await until(lambda: a.others().seen[0].member.epoch == 5)
     assert a.others().standbys == 0
     b.tell(figures(STANDBY, 5))
