@@ -348,7 +348,7 @@ def _follow(state: EngineState, journal: Journal, end: int) -> None:
     """
     log = state.store.log
     before_ms = log.last_store_ms
-    state.store.follow(journal.replay, end)
+    state.store.replay_up_to(end, journal.replay)
     now_ms = log.last_store_ms
     state.timer.due(state.wall.at(now_ms), 1)
     if now_ms // SWEEP_MS > before_ms // SWEEP_MS:

@@ -239,7 +239,7 @@ class Store:
             epoch=self.log.epoch,
         )
 
-    def follow(self, apply: Callable[[Sequence[Record]], None], end: int) -> None:
+    def replay_up_to(self, end: int, apply: Callable[[Sequence[Record]], None]) -> None:
         """Apply the groups that another wrote into the log's files; raises as `recover`."""
         scan = LogScan(list(self.log.segments), self.log.end, self.log.epoch, until=end)
         try:

@@ -62,7 +62,7 @@ class DeliveryApplier:
             RecordType.ACK: Applied(self.ack),
             RecordType.EXTEND: Applied(self.extend),
             RecordType.ATTEMPT: Applied(self.attempt),
-            RecordType.DEAD: Applied(self.dead, self.bury),
+            RecordType.DEAD: Applied(self.dead, self.add_letter),
             RecordType.REDRIVE: Applied(self.redrive),
         }
 
@@ -275,10 +275,10 @@ class DeliveryApplier:
         )
         state.recently_done.forget(at.store_ms)
         self._move(subscription, delivery, Event.EXHAUST if waiting else Event.FORWARD)
-        self.bury(dead, at)
+        self.add_letter(dead, at)
 
-    def bury(self, dead: DeadPayload, at: Stamp) -> None:
-        """The letter enters the dead-letter topic."""
+    def add_letter(self, dead: DeadPayload, at: Stamp) -> None:
+        """Have the letter enter the dead-letter topic."""
         head = dead.head
         index_letter(self._state.store.index, dead, at.position)
         entry = Entry(at.position, at.length, ENTRY_LETTER, 0, head.tag_hash, at.store_ms)

@@ -33,7 +33,7 @@ class LiteLane(OrderedLane):
         for key in reader.candidates(keys, subscription.turn):
             if not receive.reply_budget.count:
                 break
-            self._bury(receive, gate, key)
+            self._end_unwanted(receive, gate, key)
             looked.append(key)
             group = gate.groups.get(key)
             if group is not None and group.blocked:

@@ -180,7 +180,7 @@ class OrderedLane:
         for key in list(islice(gate.runnable, SCAN_MAX)):
             if not receive.reply_budget.count or receive.spent or scan_budget.spent:
                 break
-            self._bury(receive, gate, key)
+            self._end_unwanted(receive, gate, key)
             group = gate.groups.get(key)
             if group is None or group.blocked:
                 continue  # its last one died
@@ -201,7 +201,7 @@ class OrderedLane:
                 gate.runnable[key] = None
         return [*self._lease_again(receive, again), *self._write(receive, NO_QUEUE, 0, rows)]
 
-    def _bury(self, receive: Receive, gate: FifoGate, key: int) -> None:
+    def _end_unwanted(self, receive: Receive, gate: FifoGate, key: int) -> None:
         """End its first ones that nobody is to have, so that they withhold none behind them.
 
         No attempt is left: the policy was tightened. Or this receive does not want it, nor did one

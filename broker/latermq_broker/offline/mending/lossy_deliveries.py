@@ -166,7 +166,7 @@ class DeliveryMender:
             return dead
         if state is not None:
             self._deliveries.ack((head.id,), at)
-        self._deliveries.bury(dead, at)
+        self._deliveries.add_letter(dead, at)
         return None
 
     def redrive(self, redrive: RedrivePayload, at: Stamp) -> RedrivePayload | None:
