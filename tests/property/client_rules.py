@@ -246,7 +246,7 @@ class ClientRules(Bench):
         gates = (
             one.gate
             for (group_id, _), one in self.engine._state.subscriptions.items()
-            if group_id == self.engine.groups.get(group).id
+            if group_id == self.engine.catalog.require_group(group).id
         )
         held = sum(gate.held_count for gate in gates if gate is not None)
         return held + len(self.model.groups[group].in_state("ready"))

@@ -457,7 +457,7 @@ def name_of(sys: bytes) -> str:
 
 def received(engine: Engine, group: str, topic: str, now_ms: int) -> list[Delivered]:
     """By a client that wants everything; nothing, where the service would refuse it."""
-    owner = engine.groups.get(group)
+    owner = engine.catalog.require_group(group)
     known = engine.catalog.topic(topic)
     assert known is not None
     lite = known.type is TopicType.LITE and owner.lite_parent == topic

@@ -176,7 +176,7 @@ class EngineMachine(DedupRules, OperatorRules, ProgressRules, BrokerRules):
     @invariant()
     def gates_hold_what_is_under_way_and_nothing_else(self) -> None:
         for group in self.model.groups.values():
-            group_id = self.engine.groups.get(group.name).id
+            group_id = self.engine.catalog.require_group(group.name).id
             for (reader, _), one in self.engine._state.subscriptions.items():
                 if reader == group_id and one.gate is not None:
                     check_gate(group, one.gate.groups)

@@ -147,7 +147,7 @@ class LiteMachine(RuleBasedStateMachine):
     )
     def begin(self, group: str, names: set[str], begin: Begin, number: int) -> None:
         engine = self.rig.engine
-        owner = engine.groups.get(group)
+        owner = engine.catalog.require_group(group)
         engine.lites.begin(owner, names, Beginning(begin, number), self.rig.now_ms)
         engine.write()
         if begin is Begin.LAST:
@@ -163,7 +163,7 @@ class LiteMachine(RuleBasedStateMachine):
     def counts(self, name: str) -> None:
         for group in GROUPS:
             line = self.lines[group, name]
-            row = self.rig.engine.lites.row(self.rig.engine.groups.get(group), name)
+            row = self.rig.engine.lites.row(self.rig.engine.catalog.require_group(group), name)
             assert (row is None) == (not line)
             if row is not None:
                 assert row.unread_count == sum(one.state == "fresh" for one in line)

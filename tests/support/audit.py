@@ -245,7 +245,7 @@ def _drain_once(engine: Engine, ledger: Ledger, group: str, steps: Steps) -> int
     for one in delivered:
         name = name_of(one.sys)
         times = (now_ms, now_ms, now_ms, 60_000)
-        number = -steps.count if engine.groups.get(group).fifo else 0
+        number = -steps.count if engine.catalog.require_group(group).fifo else 0
         ledger.delivered(group, Delivery(name, one.rest, one.attempt, one.handle, *times, number))
     for one in delivered:
         name = name_of(one.sys)

@@ -292,7 +292,10 @@ class Bench(RuleBasedStateMachine):
 
     def cursors(self, group: Group) -> dict[int, int]:
         """Up to where the group has looked, by queue."""
-        topic, known = self.engine.catalog.topic(TOPIC), self.engine.groups.get(group.name)
+        topic, known = (
+            self.engine.catalog.topic(TOPIC),
+            self.engine.catalog.require_group(group.name),
+        )
         assert topic is not None
         subscription = self.engine._state.subscription(known.id, topic.id)
         return {

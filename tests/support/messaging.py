@@ -22,6 +22,7 @@ from latermq_broker.pump.pump import Pump
 from latermq_broker.services.call.answers import MESSAGING
 from latermq_broker.services.call.handler import MethodTable, ServerStream, Unary
 from latermq_broker.services.clients.lite_subscriptions import LiteSubscriptions
+from latermq_broker.services.clients.rooms import Rooms
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.messaging.ack import AckService
 from latermq_broker.services.messaging.offsets import OffsetService
@@ -72,21 +73,21 @@ class Messaging:
         self._threads = threads or ThreadPoolExecutor(1)
         disk = DiskWork(self.engine, self, config.store, self._threads)
         self.pump = Pump(self.engine, self, config, disk, self.failures.append)
-        rooms = (self.engine, self.pump, self.sessions, config)
+        rooms = Rooms(self.engine, self.pump, self.sessions, config)
         self.lite = LiteSubscriptions(config.lite)
-        self.receives = ReceiveService(*rooms, self.lite)
-        offsets = OffsetService(*rooms)
-        self.parked = EveryParking((self.receives, offsets))
+        self.receives = ReceiveService(rooms, self.lite)
+        offsets = OffsetService(rooms)
+        self.parked = EveryParking((self.receives.parking, offsets.parking))
         self.pump.on_ready = self.parked.wake
-        self.transactions = TransactionService(*rooms)
+        self.transactions = TransactionService(rooms)
         self.methods = messaging_methods(
-            SendService(*rooms),
+            SendService(rooms),
             self.receives,
-            AckService(*rooms),
-            LiteService(*rooms, self.lite, self.receives.serve),
+            AckService(rooms),
+            LiteService(rooms, self.lite, self.receives.serve),
             offsets,
             self.transactions,
-            RecallService(*rooms),
+            RecallService(rooms),
         )
 
     async def __aenter__(self) -> Self:

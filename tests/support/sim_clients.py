@@ -189,7 +189,7 @@ class Consumers:
             name = name_of(one.sys)
             now_ms = self._desk.now_ms
             times = (now_ms, now_ms, now_ms, lease_ms)
-            reply = self._replies if self._desk.engine.groups.get(group).fifo else 0
+            reply = self._replies if self._desk.engine.catalog.require_group(group).fifo else 0
             # Of what was leased in the millisecond in which another life was cut off, the broker
             # does not know which of them said it.
             renewed_ms = AUTO_RENEWED_MS if push and now_ms > self._desk.began_ms else 0
@@ -246,7 +246,7 @@ class Consumers:
 
     def _ladder(self, held: Held) -> tuple[int, int]:
         """The wait after this attempt, as the group's policy has it now, and its shortest."""
-        backoff = self._desk.engine.groups.get(held.group).backoff
+        backoff = self._desk.engine.catalog.require_group(held.group).backoff
         assert backoff is not None
         waits = backoff.delays_ms
         return waits[min(held.attempt, len(waits)) - 1], min(waits)

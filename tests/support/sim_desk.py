@@ -176,7 +176,7 @@ def reads(engine: Engine, group: str) -> bool:
 
 def lite_keys(engine: Engine, group: str) -> frozenset[int]:
     """What a client of the group subscribes to."""
-    return LITE_KEYS if engine.groups.get(group).lite_parent else frozenset()
+    return LITE_KEYS if engine.catalog.require_group(group).lite_parent else frozenset()
 
 
 def kind_of(group: Group | None) -> str:

@@ -58,7 +58,7 @@ class Operators:
 
     def alter_group(self) -> None:
         group = self._desk.random.choice(GROUPS)
-        before = self._desk.engine.groups.get(group).max_attempts
+        before = self._desk.engine.catalog.require_group(group).max_attempts
         attempts = self._desk.random.choice((ATTEMPTS_MAX, ATTEMPTS_MAX + 1, ATTEMPTS_MAX + 2))
         ladder = Backoff(kind=BackoffKind.LADDER, delays_ms=self._desk.random.choice(LADDERS_MS))
         self._desk.ask("altering", group, before, attempts)

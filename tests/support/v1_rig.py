@@ -203,7 +203,7 @@ class V1Rig(EngineRig):
         if self.engine.catalog.group("billing") is None:
             self.make_group()
         self.send_message(message_id, topic=topic, body=body, tag=tag)
-        attempts = self.engine.groups.get("billing").max_attempts
+        attempts = self.engine.catalog.require_group("billing").max_attempts
         for _ in range(attempts):
             (delivered,) = self.receive("billing", topic=topic, count=1)
             self.advance(10)

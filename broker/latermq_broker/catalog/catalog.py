@@ -10,6 +10,7 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from latermq_broker.catalog.shares import count_up
+from latermq_broker.errors import GroupNotFoundError, TopicNotFoundError
 
 DLQ_PREFIX: Final = "%DLQ%"
 RETRY_PREFIX: Final = "%RETRY%"  # names what a group will be given again; no topic stands behind
@@ -187,6 +188,13 @@ class Catalog:
     def topic(self, name: str) -> Topic | None:
         return self._topic_names.get(name)
 
+    def require_topic(self, name: str) -> Topic:
+        """Find a topic that is asked for by name. Raises TopicNotFoundError."""
+        topic = self._topic_names.get(name)
+        if topic is None:
+            raise TopicNotFoundError(name)
+        return topic
+
     def topic_by_id(self, topic_id: int) -> Topic | None:
         return self._topics.get(topic_id)
 
@@ -199,6 +207,13 @@ class Catalog:
 
     def group(self, name: str) -> Group | None:
         return self._group_names.get(name)
+
+    def require_group(self, name: str) -> Group:
+        """Find a group that is asked for by name. Raises GroupNotFoundError."""
+        group = self._group_names.get(name)
+        if group is None:
+            raise GroupNotFoundError(name)
+        return group
 
     def group_by_id(self, group_id: int) -> Group | None:
         return self._groups.get(group_id)

@@ -5,6 +5,7 @@ but for `latermq_topic_messages_total`, which is of the log.
 """
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Final
 
 from latermq_broker.engine.engine import Engine
@@ -216,13 +217,9 @@ def _waiting(
     labels: list[str] = []
     values: list[int] = []
     for kind in (PendingKind.DELAYED, PendingKind.HALF):
-        for shown, ((_, topic, _), count) in enumerate(
-            engine.pending.known_counts(PendingFilter(kind=kind))
-        ):
-            if shown >= count_max:
-                break
-            labels.append(_pending_labels(kind, topic, ""))
-            values.append(count)
+        for known in islice(engine.pending.known_counts(PendingFilter(kind=kind)), count_max):
+            labels.append(_pending_labels(kind, known.topic, ""))
+            values.append(known.count)
     for pair in pairs:
         backoff = pair.backoff + pair.retries_ready
         for kind, count in (

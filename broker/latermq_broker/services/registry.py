@@ -30,6 +30,7 @@ from latermq_broker.services.clients.heartbeat import HeartbeatService
 from latermq_broker.services.clients.lite_subscriptions import LiteSubscriptions
 from latermq_broker.services.clients.reconnects import Reconnects
 from latermq_broker.services.clients.replies import Replies
+from latermq_broker.services.clients.rooms import Rooms
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.clients.shards import Shards
 from latermq_broker.services.clients.telemetry import TelemetryService
@@ -107,19 +108,19 @@ def assemble(
     names = [service.full_name for service in descriptors]
     shares = Shares(config.auth)
     sessions = Sessions(config.server, shares)
-    rooms = (engine, committer, sessions, config)
+    rooms = Rooms(engine, committer, sessions, config)
     subscriptions = LiteSubscriptions(config.lite, shares)
-    receive = ReceiveService(*rooms, subscriptions)
-    lite = LiteService(*rooms, subscriptions, receive.serve)
-    offsets = OffsetService(*rooms)
+    receive = ReceiveService(rooms, subscriptions)
+    lite = LiteService(rooms, subscriptions, receive.serve)
+    offsets = OffsetService(rooms)
     heartbeat = HeartbeatService(*rooms, subscriptions)
-    guard = _guard(engine, committer, sessions, config) if config.auth.enabled else None
-    transactions = TransactionService(*rooms, anybody if guard is None else guard.asking, shards)
+    guard = _guard(rooms) if config.auth.enabled else None
+    transactions = TransactionService(rooms, anybody if guard is None else guard.asking, shards)
     health = HealthService(names)
-    send = SendService(*rooms, shards)
+    send = SendService(rooms, shards)
     replies = Replies(sessions)
     reconnects = Reconnects(sessions, replies)
-    parked = EveryParking((receive, offsets))
+    parked = EveryParking((receive.parking, offsets.parking))
     transport_view = TransportView(parked)
 
     def on_second() -> None:
@@ -131,22 +132,22 @@ def assemble(
 
     served: dict[str, tuple[object, ...]] = {
         MESSAGING: (
-            RouteService(*rooms, shards),
+            RouteService(rooms, shards),
             TelemetryService(*rooms, replies),
             heartbeat,
             send,
             receive,
             lite,
-            AckService(*rooms),
+            AckService(rooms),
             transactions,
-            RecallService(*rooms, shards),
+            RecallService(rooms, shards),
             offsets,
         ),
         **_v1(rooms, transport_view, reconnects, subscriptions, shards),
         ADMIN: (
-            AdminTopics(*rooms),
-            AdminGroups(*rooms, subscriptions),
-            AdminMessages(*rooms, send, replies),
+            AdminTopics(rooms),
+            AdminGroups(rooms, subscriptions),
+            AdminMessages(rooms, send, replies),
         ),
     }
     methods = _table(served, config) | health.methods() | ReflectionService(names).methods()
@@ -168,7 +169,7 @@ def assemble(
 
 
 def _v1(
-    rooms: tuple[Engine, Committer, Sessions, Config],
+    rooms: Rooms,
     transport_view: TransportView,
     reconnects: Reconnects,
     subscriptions: LiteSubscriptions,
@@ -176,28 +177,28 @@ def _v1(
 ) -> dict[str, tuple[object, ...]]:
     """List who answers latermq.v1, by service."""
     return {
-        "/latermq.v1.Topics": (TopicsService(*rooms),),
-        "/latermq.v1.Groups": (GroupsService(*rooms),),
-        "/latermq.v1.Pending": (PendingService(*rooms),),
-        "/latermq.v1.DeadLetters": (DeadLettersService(*rooms),),
-        "/latermq.v1.Queues": (QueuesService(*rooms),),
-        "/latermq.v1.Messages": (MessagesService(*rooms),),
-        "/latermq.v1.Brokers": (BrokersService(*rooms, transport_view, reconnects),),
-        "/latermq.v1.Clients": (ClientsService(*rooms, subscriptions),),
-        USERS: (UsersService(*rooms),),
-        "/latermq.v1.Limits": (LimitsService(*rooms),),
-        "/latermq.v1.Backups": (BackupsService(*rooms),),
-        "/latermq.v1.Schedules": (SchedulesService(*rooms, shards),),
+        "/latermq.v1.Topics": (TopicsService(rooms),),
+        "/latermq.v1.Groups": (GroupsService(rooms),),
+        "/latermq.v1.Pending": (PendingService(rooms),),
+        "/latermq.v1.DeadLetters": (DeadLettersService(rooms),),
+        "/latermq.v1.Queues": (QueuesService(rooms),),
+        "/latermq.v1.Messages": (MessagesService(rooms),),
+        "/latermq.v1.Brokers": (BrokersService(rooms, transport_view, reconnects),),
+        "/latermq.v1.Clients": (ClientsService(rooms, subscriptions),),
+        USERS: (UsersService(rooms),),
+        "/latermq.v1.Limits": (LimitsService(rooms),),
+        "/latermq.v1.Backups": (BackupsService(rooms),),
+        "/latermq.v1.Schedules": (SchedulesService(rooms, shards),),
     }
 
 
-def _guard(engine: Engine, committer: Committer, sessions: Sessions, config: Config) -> Guard:
+def _guard(rooms: Rooms) -> Guard:
     return Guard(
-        engine.users,
-        sessions,
-        config.auth,
-        lambda: engine.wall.at(committer.now_ms()),
-        strict=config.compat.strict,
+        rooms.engine.users,
+        rooms.sessions,
+        rooms.config.auth,
+        lambda: rooms.engine.wall.at(rooms.committer.now_ms()),
+        strict=rooms.config.compat.strict,
     )
 
 

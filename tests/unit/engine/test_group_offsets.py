@@ -142,7 +142,7 @@ def test_what_earlier_versions_wrote_means_what_it_meant() -> None:
     rig = OffsetRig(fifo=False)
     rig.put("a1", "a2")
     first, _ = rig.receive()
-    group = rig.engine.groups.get("billing")
+    group = rig.engine.catalog.require_group("billing")
     payload = OffsetPayload(group.id, 1, 0, 0)
     assert b"".join(encode_offset(payload))[10:16] == bytes(6)
     rig.engine._journal.write(RecordType.OFFSET, payload, rig.now_ms)

@@ -190,7 +190,7 @@ def test_counts_and_life_are_by_lite_topic() -> None:
     [progress] = rig.engine.groups.describe("agents").topics
     assert progress.ready_count == 2
     assert rig.engine.progress.oldest_ready_ms("agents", "chat") == rig.now_ms
-    group = rig.engine.groups.get("agents")
+    group = rig.engine.catalog.require_group("agents")
     row = rig.engine.lites.row(group, "b")
     assert row is not None
     assert (row.unread_count, row.live_count) == (1, 0)
@@ -262,7 +262,7 @@ def test_a_beginning_voids_what_was_given() -> None:
     rig.make()
     rig.tell("a", "a0", "a1")
     [first] = rig.hear("a", count=1)
-    group = rig.engine.groups.get("agents")
+    group = rig.engine.catalog.require_group("agents")
     rig.engine.lites.begin(group, ["a"], Beginning(Begin.FIRST), rig.now_ms)
     assert rig.ack(first, group="agents") == [False]
     assert named(rig.hear("a")) == ["a0", "a1"]

@@ -51,7 +51,7 @@ class DamagedRig(LiteRig):
         )
         self.engine.forward("agents", first["b1"].handle, self.now_ms)
         self.engine.write()
-        group = self.engine.groups.get("agents")
+        group = self.engine.catalog.require_group("agents")
         self.engine.lites.begin(group, ["c"], Beginning(Begin.END), self.now_ms)
         self.tell("c", "c2")
         self.advance(40 * SECOND_MS)  # the idle one expires
@@ -156,7 +156,7 @@ def test_a_beginning_is_kept_when_its_record_goes(checkpoint: bool) -> None:
     rig = LiteRig(store=short_store(retention_ms=60 * SECOND_MS))
     rig.make()
     rig.tell("a", "a0", "a1", body=b"x" * 1_000)
-    group = rig.engine.groups.get("agents")
+    group = rig.engine.catalog.require_group("agents")
     rig.engine.lites.begin(group, ["a"], Beginning(Begin.END), rig.now_ms)
     rig.tell("a", "a2", body=b"x" * 1_000)
     [held] = rig.hear("a")

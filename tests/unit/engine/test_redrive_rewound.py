@@ -86,7 +86,7 @@ def reset(rig: RewoundRig) -> None:
 
 def made_anew(rig: RewoundRig) -> None:
     """A new group begins with what is retained."""
-    group = rig.engine.groups.get("billing")
+    group = rig.engine.catalog.require_group("billing")
     rig.engine.groups.delete("billing", rig.now_ms)
     if rig.lite:
         rig.engine.lites.bind("billing", "orders", rig.now_ms)

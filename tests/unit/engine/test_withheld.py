@@ -138,7 +138,7 @@ def test_a_filter_that_does_not_want_what_was_kept_passes_over_it() -> None:
     rig.expire()
     rig.engine.dead.drop("billing", [0], rig.now_ms)
     assert rig.names(tags="none") == []
-    assert rig.engine.groups.dead_letter_count(rig.engine.groups.get("billing")) == 0
+    assert rig.engine.groups.dead_letter_count(rig.engine.catalog.require_group("billing")) == 0
     assert not rig.engine.message_groups.page("billing", "", None, 9)[0]
 
 

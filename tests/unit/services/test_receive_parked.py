@@ -110,7 +110,7 @@ async def test_nothing_within_the_time_is_message_not_found() -> None:
     async with Messaging(threads=InlineThreads()) as broker:
         got = await broker.receive(wait_ms=20_000)
         assert (got.status.code, got.messages) == (Code.MESSAGE_NOT_FOUND, [])
-        assert len(broker.receives._parking) == 0
+        assert broker.receives.parking.waiting == 0
 
 
 async def test_one_that_waits_behind_a_sql_filter_looks_through_all_in_slices(
@@ -297,7 +297,7 @@ async def test_gone_while_waiting_takes_nothing() -> None:
         call.cancel()
         await broker.send(message("orders", b"x"))
         assert (await broker.receive()).bodies == [b"x"]
-        assert len(broker.receives._parking) == 0
+        assert broker.receives.parking.waiting == 0
 
 
 async def test_gone_before_the_reply_is_given_back_uncounted() -> None:
@@ -317,7 +317,7 @@ async def test_gone_between_waking_and_the_reply_is_given_back_uncounted() -> No
         call = FakeCall()
         task = await started(broker, call=call, invisible_ms=HOUR_MS)
         sending = asyncio.ensure_future(broker.send(message("orders", b"x")))
-        [parked] = broker.receives._parking._lines
+        [parked] = broker.receives.parking._lines
         while parked.receiver.outcome() is None:
             await asyncio.sleep(0)
         assert not task.done()
@@ -348,7 +348,7 @@ async def test_gone_before_it_began() -> None:
         call = FakeCall()
         call.cancel()
         task = await started(broker, call=call)
-        assert len(broker.receives._parking) == 0
+        assert broker.receives.parking.waiting == 0
         task.cancel()
 
 

@@ -38,7 +38,7 @@ async def waits_ms(broker: Messaging, **options: Any) -> int:
     if task.done():
         assert received(task.result()).status.code == Code.MESSAGE_NOT_FOUND
         return 0
-    [parked] = broker.receives._parking._lines
+    [parked] = broker.receives.parking._lines
     timer = parked.receiver.timer
     assert timer is not None
     wait_ms = round((timer.when() - loop.time()) * 1_000)

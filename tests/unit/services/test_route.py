@@ -7,6 +7,7 @@ import pytest
 
 from latermq_broker.config.config import CatalogConfig, Config, ServerConfig
 from latermq_broker.engine.state.model import TopicType
+from latermq_broker.services.clients.rooms import Rooms
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.messaging.route import RouteService
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
@@ -34,7 +35,7 @@ class Client:
     def __init__(self, rig: EngineRig) -> None:
         self.committer = FakeCommitter()
         config = Config(server=ServerConfig(broker_name="latermq-7"))
-        service = RouteService(rig.engine, self.committer, Sessions(config.server), config)
+        service = RouteService(Rooms(rig.engine, self.committer, Sessions(config.server), config))
         self._methods = messaging_methods(service)
         self.endpoints = v2.Endpoints(
             scheme=v2.DOMAIN_NAME, addresses=[v2.Address(host="mq.example", port=19876)]

@@ -82,8 +82,17 @@ def test_a_filter_narrows_it(rig: V1Rig, filter: dict[str, Any], wanted: list[st
 def test_a_time_and_a_level_narrow_it(rig: V1Rig) -> None:
     one_of_each(rig)
     rig.send_message("level", level=3)  # 10 s
-    assert ids(rig, due_before_ms=rig.now_ms + 30_000) == ["lease", "level"]
+    soon_ms = rig.now_ms + 30_000
+    assert ids(rig, due_before_ms=soon_ms) == ["lease", "level"]
     assert ids(rig, delay_level=3) == ["level"]
+    for filter, total in (
+        (pending_pb2.PendingFilter(due_before_ms=soon_ms), 2),
+        (pending_pb2.PendingFilter(delay_level=3), 1),
+        (pending_pb2.PendingFilter(), 4),
+    ):
+        request = pending_pb2.CountPendingRequest(filter=filter)
+        counted = rig.call(f"{PENDING}/CountPending", request, pending_pb2.CountPendingResponse)
+        assert counted.total == total
 
 
 @pytest.mark.parametrize(

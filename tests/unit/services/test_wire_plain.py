@@ -9,6 +9,7 @@ from latermq_broker.config.config import Config, ServerConfig, StoreConfig
 from latermq_broker.engine.state.model import NO_PRIORITY, Outgoing, PlainMessages
 from latermq_broker.errors import RequestError
 from latermq_broker.services.call.answers import Caller
+from latermq_broker.services.clients.rooms import Rooms
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.messaging.send import SendService
 from latermq_broker.services.wire.wire_fields import bytes_field
@@ -31,9 +32,8 @@ class Ways:
             server=ServerConfig(send_messages_max=BATCH_MAX),
             store=StoreConfig(message_body_bytes_max=body_bytes_max),
         )
-        self._service = SendService(
-            EngineRig().engine, FakeCommitter(), Sessions(config.server), config
-        )
+        rooms = Rooms(EngineRig().engine, FakeCommitter(), Sessions(config.server), config)
+        self._service = SendService(rooms)
 
     def whole(self, data: bytes) -> PlainMessages | None:
         """None: refused."""

@@ -86,29 +86,23 @@ class Deliveries(Mapping[int, Delivery]):
 
     def in_slices(self, rows: int) -> Iterator[list[Delivery]]:
         """All deliveries, those of so many rows at a time; what comes in between may be missed."""
-        assert rows > 0
         slab = self._slab
-        for first in range(1, slab.rows + 1, rows):
-            last = min(first + rows, slab.rows + 1)
+        for first, last in self._row_slices(rows):
             yield [Delivery(slab, row) for row in range(first, last) if slab.state[row]]
 
     def holders_in_slices(self, rows: int) -> Iterator[Counter[Holder]]:
         """Count who holds how many, those of so many rows at a time."""
-        assert rows > 0
         slab = self._slab
         values = slab.holders.values
-        for first in range(1, slab.rows + 1, rows):
-            last = min(first + rows, slab.rows + 1)
+        for first, last in self._row_slices(rows):
             leased = slab.state[first:last].tobytes().translate(_LEASED_ALONE)
             counts = Counter(compress(slab.holder[first:last], leased))
             yield Counter({values[number]: count for number, count in counts.items()})
 
     def of_holders(self, rows: int, mine: Callable[[Holder], bool]) -> Iterator[list[Delivery]]:
         """Find what some holders have in hand, those of so many rows at a time."""
-        assert rows > 0
         slab = self._slab
-        for first in range(1, slab.rows + 1, rows):
-            last = min(first + rows, slab.rows + 1)
+        for first, last in self._row_slices(rows):
             holders = slab.holder[first:last].tolist()
             numbers = {number for number in {*holders} if mine(slab.holders.values[number])}
             yield [
@@ -116,6 +110,12 @@ class Deliveries(Mapping[int, Delivery]):
                 for row, number in enumerate(holders, first)
                 if number in numbers and slab.state[row] == State.LEASED
             ]
+
+    def _row_slices(self, rows: int) -> Iterator[tuple[int, int]]:
+        """Yield first and end of so many rows at a time; rows may come and go in between."""
+        assert rows > 0
+        for first in range(1, self._slab.rows + 1, rows):
+            yield first, min(first + rows, self._slab.rows + 1)
 
     def held(
         self, named: Sequence[tuple[int, int]], owner: tuple[int, int], now_ms: int

@@ -6,7 +6,6 @@ from typing import Final, NamedTuple
 
 from latermq_broker.engine.state.model import Topic
 from latermq_broker.engine.state.state import EngineState, Subscription, first_unread
-from latermq_broker.errors import GroupNotFoundError, TopicNotFoundError
 from latermq_broker.store.derived.consume_queue import ConsumeQueue
 
 RETRIES_LOOKED_AT_MAX: Final = 1_000
@@ -83,10 +82,6 @@ class GroupProgress:
         return (self._state.queue(topic.id, queue_id) for queue_id in range(topic.queue_count))
 
     def _subscription(self, group_name: str, topic_name: str) -> tuple[Topic, Subscription | None]:
-        group = self._state.catalog.group(group_name)
-        if group is None:
-            raise GroupNotFoundError(group_name)
-        topic = self._state.catalog.topic(topic_name)
-        if topic is None:
-            raise TopicNotFoundError(topic_name)
+        group = self._state.catalog.require_group(group_name)
+        topic = self._state.catalog.require_topic(topic_name)
         return topic, self._state.subscriptions.get((group.id, topic.id))

@@ -26,7 +26,6 @@ from latermq_broker.errors import (
     BadRequestError,
     GroupNotFoundError,
     TooManyRequestsError,
-    TopicNotFoundError,
 )
 from latermq_broker.store.records.catalog_records import (
     CONFIG_DELETE,
@@ -84,11 +83,7 @@ class GroupAdmin:
         Raises GroupNotFoundError, TopicNotFoundError.
         """
         catalog = self._state.catalog
-        group, topic = catalog.group(name), catalog.topic(topic_name)
-        if group is None:
-            raise GroupNotFoundError(name)
-        if topic is None:
-            raise TopicNotFoundError(topic_name)
+        group, topic = catalog.require_group(name), catalog.require_topic(topic_name)
         known = {
             topic_id: at_ms
             for topic_id, at_ms in group.forgotten
@@ -162,7 +157,7 @@ class GroupAdmin:
         What is parked already stays so.
         """
         self._check(max_attempts, backoff)
-        group = self.get(name)
+        group = self._state.catalog.require_group(name)
         if on_dead is not None:
             _check_on_dead(name, on_dead, fifo=group.fifo)
         changed = replace(
@@ -177,20 +172,13 @@ class GroupAdmin:
 
     def delete(self, name: str, now_ms: int) -> None:
         """Its progress, leases and retries go; its dead letters stay readable."""
-        group = self.get(name)
+        group = self._state.catalog.require_group(name)
         payload = ConfigPayload(CONFIG_GROUP, CONFIG_DELETE, group.id, b"")
         self._journal.write(RecordType.CONFIG, payload, now_ms)
 
-    def get(self, name: str) -> Group:
-        """Raises GroupNotFoundError."""
-        group = self._state.catalog.group(name)
-        if group is None:
-            raise GroupNotFoundError(name)
-        return group
-
     def describe(self, name: str, now_ms: int = 0) -> GroupInfo:
         """`now_ms` 0: without rates. Raises GroupNotFoundError."""
-        group = self.get(name)
+        group = self._state.catalog.require_group(name)
         return GroupInfo(
             group=group,
             topics=self.progress([group], now_ms)[group.id],
@@ -228,10 +216,8 @@ class GroupAdmin:
         queue id. Raises GroupNotFoundError, TopicNotFoundError.
         """
         state = self._state
-        group = self.get(name)
-        topic = state.catalog.topic(topic_name)
-        if topic is None:
-            raise TopicNotFoundError(topic_name)
+        group = self._state.catalog.require_group(name)
+        topic = state.catalog.require_topic(topic_name)
         queues = [state.queue(topic.id, queue_id) for queue_id in range(topic.queue_count)]
         offsets = tuple(q.offset_at(to_ms) if to_ms > 0 else q.first for q in queues)
         self._journal.write(RecordType.RESET, ResetPayload(group.id, topic.id, offsets), now_ms)

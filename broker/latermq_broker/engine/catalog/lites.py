@@ -17,7 +17,6 @@ from latermq_broker.errors import (
     IllegalGroupError,
     IllegalTopicError,
     LiteTopicQuotaError,
-    TopicNotFoundError,
 )
 from latermq_broker.store.records.lite_records import LITE_CURSOR, LITE_EXPIRED, LitePayload
 from latermq_broker.store.records.record import RecordType
@@ -65,9 +64,7 @@ class Lites:
 
     def parent(self, name: str) -> Topic:
         """Raises TopicNotFoundError, IllegalTopicError (of another type)."""
-        topic = self._state.catalog.topic(name)
-        if topic is None:
-            raise TopicNotFoundError(name)
+        topic = self._state.catalog.require_topic(name)
         if topic.type is not TopicType.LITE:
             raise IllegalTopicError(
                 f"topic {name} of type {topic.type.name} has no lite topics: "

@@ -124,7 +124,7 @@ class TopicAdmin:
         times: TopicTimes = AS_THEY_ARE,
     ) -> Topic:
         """None and 0 leave as it is; queues may grow, never shrink."""
-        topic = self._get(name)
+        topic = self._state.catalog.require_topic(name)
         if topic.internal:
             raise ForbiddenError(f"{name} is kept by the broker and cannot be altered")
         if queue_count:
@@ -176,13 +176,13 @@ class TopicAdmin:
 
     def delete(self, name: str, now_ms: int) -> None:
         """Its messages, what is delayed for it and every group's progress on it go with it."""
-        topic = self._get(name)
+        topic = self._state.catalog.require_topic(name)
         payload = ConfigPayload(CONFIG_TOPIC, CONFIG_DELETE, topic.id, b"")
         self._journal.write(RecordType.CONFIG, payload, now_ms)
 
     def describe(self, name: str) -> TopicInfo:
         """Raises TopicNotFoundError."""
-        topic = self._get(name)
+        topic = self._state.catalog.require_topic(name)
         state = self._state
         groups = (
             state.catalog.group_by_id(group_id)
@@ -209,12 +209,6 @@ class TopicAdmin:
     def delayed_count(self, topic: Topic) -> int:
         """Messages accepted for the topic and not yet due."""
         return self._state.delayed_counts.get(topic.id, 0)
-
-    def _get(self, name: str) -> Topic:
-        topic = self._state.catalog.topic(name)
-        if topic is None:
-            raise TopicNotFoundError(name)
-        return topic
 
     def _check_share(self, user: User | None) -> None:
         """Raises TooManyRequestsError: the user has its part, or the rest is for admins."""

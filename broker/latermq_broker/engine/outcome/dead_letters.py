@@ -36,7 +36,6 @@ from latermq_broker.errors import (
     GroupNotFoundError,
     MessageNotFoundError,
     PreconditionFailedError,
-    TopicNotFoundError,
 )
 from latermq_broker.store.derived.consume_queue import Entry
 from latermq_broker.store.records.letter_records import (
@@ -164,7 +163,7 @@ class DeadLetters:
             items = [(RecordType.DEAD_CHANGE, change), (RecordType.REF, ref)]
             self._journal.write_group(items, now_ms)
             return
-        owner = self._group(group)
+        owner = state.catalog.require_group(group)
         if record.type is not RecordType.DEAD:
             raise BadRequestError(
                 f"it was sent to {dlq.name} by a producer and was never the group's; redrive it "
@@ -307,9 +306,7 @@ class DeadLetters:
         return topic
 
     def _target(self, name: str) -> Topic:
-        target = self._state.catalog.topic(name)
-        if target is None:
-            raise TopicNotFoundError(name)
+        target = self._state.catalog.require_topic(name)
         if target.internal:
             raise BadRequestError(f"{name} takes no redriven letters: it holds dead letters itself")
         return target
@@ -323,12 +320,6 @@ class DeadLetters:
         if topic is None and self._state.catalog.group(group) is None:
             raise GroupNotFoundError(group)
         return topic
-
-    def _group(self, name: str) -> Group:
-        group = self._state.catalog.group(name)
-        if group is None:
-            raise GroupNotFoundError(name)
-        return group
 
 
 def _require_readable(owner: Group, origin: Topic, head: DeadHead, record: Record) -> None:

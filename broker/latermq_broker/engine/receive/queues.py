@@ -20,10 +20,8 @@ from latermq_broker.engine.state.state import (
 from latermq_broker.errors import (
     BadRequestError,
     CorruptRecordError,
-    GroupNotFoundError,
     IllegalOffsetError,
     PreconditionFailedError,
-    TopicNotFoundError,
 )
 from latermq_broker.store.derived.consume_queue import ConsumeQueue, Entry
 from latermq_broker.store.log.read_ahead import read_ahead
@@ -45,12 +43,13 @@ class QueueReads:
 
     def ends(self, topic_name: str, queue_id: int) -> QueueEnds:
         """Raises TopicNotFoundError, BadRequestError (no such queue)."""
-        queue = self._queue(self._topic(topic_name), queue_id)
+        queue = self._queue(self._state.catalog.require_topic(topic_name), queue_id)
         return QueueEnds(queue_id, queue.first, queue.next)
 
     def offset_at(self, topic_name: str, queue_id: int, time_ms: int) -> int:
         """The first offset stored at or after `time_ms`; the next one when there is none."""
-        return self._queue(self._topic(topic_name), queue_id).offset_at(time_ms)
+        topic = self._state.catalog.require_topic(topic_name)
+        return self._queue(topic, queue_id).offset_at(time_ms)
 
     def read(
         self,
@@ -71,7 +70,7 @@ class QueueReads:
         PreconditionFailedError (another epoch), IllegalOffsetError (below the oldest, past the
         end).
         """
-        topic = self._topic(topic_name)
+        topic = self._state.catalog.require_topic(topic_name)
         if epoch and epoch != topic.epoch:
             raise PreconditionFailedError(
                 f"topic {topic_name} was made anew: epoch is {topic.epoch}, not {epoch}"
@@ -130,7 +129,7 @@ class QueueReads:
 
         Raises TopicNotFoundError, BadRequestError, IllegalOffsetError.
         """
-        topic = self._topic(topic_name)
+        topic = self._state.catalog.require_topic(topic_name)
         queue = self._queue(topic, queue_id)
         self._check(topic, queue, offset)
         entry_filter = self._filters.of(filter)
@@ -172,11 +171,9 @@ class QueueReads:
         What a message group holds back was not given. Raises TopicNotFoundError,
         GroupNotFoundError, BadRequestError.
         """
-        topic = self._topic(topic_name)
+        topic = self._state.catalog.require_topic(topic_name)
         self._queue(topic, queue_id)
-        group = self._state.catalog.group(group_name)
-        if group is None:
-            raise GroupNotFoundError(group_name)
+        group = self._state.catalog.require_group(group_name)
         subscription = self._state.subscriptions.get((group.id, topic.id))
         if subscription is None:
             return None
@@ -197,11 +194,9 @@ class QueueReads:
         Raises as `committed` does, and IllegalOffsetError; PreconditionFailedError (backwards,
         more than `REWOUND_REDRIVES_MAX` to redrive again): nothing has changed.
         """
-        topic = self._topic(topic_name)
+        topic = self._state.catalog.require_topic(topic_name)
         queue = self._queue(topic, queue_id)
-        group = self._state.catalog.group(group_name)
-        if group is None:
-            raise GroupNotFoundError(group_name)
+        group = self._state.catalog.require_group(group_name)
         self._check(topic, queue, offset)
         subscription = self._state.subscriptions.get((group.id, topic.id))
         if subscription is None or offset >= first_unread(self._state, subscription, queue_id):
@@ -249,12 +244,6 @@ class QueueReads:
                 queue_id=queue_id,
                 order_key=delivery.order_key,
             )
-
-    def _topic(self, name: str) -> Topic:
-        topic = self._state.catalog.topic(name)
-        if topic is None:
-            raise TopicNotFoundError(name)
-        return topic
 
     def _queue(self, topic: Topic, queue_id: int) -> ConsumeQueue:
         if not 0 <= queue_id < topic.queue_count:

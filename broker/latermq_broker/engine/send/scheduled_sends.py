@@ -22,7 +22,6 @@ from latermq_broker.errors import (
     NotFoundError,
     RequestError,
     StoreFullError,
-    TopicNotFoundError,
 )
 from latermq_broker.store.records.record import RecordType
 from latermq_broker.store.records.schedule_records import (
@@ -242,9 +241,7 @@ class ScheduleAdmin:
         state = self._state
         disk = state.store.disk
         disk.admit()
-        topic = state.catalog.topic(schedule.topic)
-        if topic is None:
-            raise TopicNotFoundError(schedule.topic)
+        topic = state.catalog.require_topic(schedule.topic)
         message = self.ticks.message(schedule, tick_ms)
         next_ms = self.ticks.first_after(schedule, tick_ms)
         (payload,) = payloads_of(state, topic, [message], now_ms)

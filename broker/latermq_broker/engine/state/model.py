@@ -191,7 +191,7 @@ class PendingCount:
     topic: str
     group: str
     count: int
-    next_due_ms: int
+    next_due_ms: int = 0
     ready: int = 0  # of retries: those that are ready
 
 

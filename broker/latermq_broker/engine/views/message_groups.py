@@ -9,7 +9,7 @@ from latermq_broker.delivery.order.fifo import MessageGroup
 from latermq_broker.engine.outcome.attempts import stored_slices
 from latermq_broker.engine.state.state import EngineState, Subscription
 from latermq_broker.engine.views.pending import delivery_pending_id
-from latermq_broker.errors import BadRequestError, CorruptRecordError, GroupNotFoundError
+from latermq_broker.errors import BadRequestError, CorruptRecordError
 
 
 class MessageGroupState(IntEnum):
@@ -56,9 +56,7 @@ class MessageGroups:
         Raises GroupNotFoundError, BadRequestError for a token that is not ours.
         """
         state = self._state
-        owner = state.catalog.group(group_name)
-        if owner is None:
-            raise GroupNotFoundError(group_name)
+        owner = state.catalog.require_group(group_name)
         after = _parse(token)
         places: list[tuple[_Place, Subscription]] = []
         for (group_id, topic_id), subscription in state.subscriptions.items():

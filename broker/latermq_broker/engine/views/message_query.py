@@ -15,7 +15,7 @@ from latermq_broker.delivery.history import decode_history
 from latermq_broker.engine.outcome.attempts import stored_id_hash, stored_slices
 from latermq_broker.engine.state.model import Topic
 from latermq_broker.engine.state.state import EngineState
-from latermq_broker.errors import CorruptRecordError, TopicNotFoundError
+from latermq_broker.errors import CorruptRecordError
 from latermq_broker.store.derived.consume_queue import ConsumeQueue, Entry
 from latermq_broker.store.derived.message_index_block import key_hash
 from latermq_broker.store.records.letter_records import dead_slices, decode_dead_head
@@ -76,7 +76,7 @@ class MessageQuery:
                 whatever their topic and time.
         Raises TopicNotFoundError, IndexRebuildingError.
         """
-        topic = self._topic(topic_name) if topic_name else None
+        topic = self._state.catalog.require_topic(topic_name) if topic_name else None
         wanted = hash64(message_id)
 
         def matches(record: Record, topic_id: int) -> bool:
@@ -99,7 +99,7 @@ class MessageQuery:
 
         `end_ms` 0: no end. `damaged` and errors as `by_id`.
         """
-        topic = self._topic(topic_name)
+        topic = self._state.catalog.require_topic(topic_name)
         wanted = hash64(key)
 
         def matches(record: Record, topic_id: int) -> bool:
@@ -126,7 +126,7 @@ class MessageQuery:
 
         `damaged` as `by_id`. Raises TopicNotFoundError.
         """
-        topic = self._topic(topic_name)
+        topic = self._state.catalog.require_topic(topic_name)
         rows = merge(
             *(
                 self._entries(topic, queue_id, begin_ms, end_ms, after)
@@ -222,12 +222,6 @@ class MessageQuery:
             rest=rest,
             sys=sys,
         )
-
-    def _topic(self, name: str) -> Topic:
-        topic = self._state.catalog.topic(name)
-        if topic is None:
-            raise TopicNotFoundError(name)
-        return topic
 
 
 def _first_offset(queue: ConsumeQueue, begin_ms: int, after: TimeCursor | None) -> int:

@@ -7,8 +7,8 @@ and by time among those, so that no page has to put all of them in order.
 """
 
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from heapq import heapify, heappop, merge
 from itertools import islice
 from typing import Final
@@ -23,7 +23,6 @@ from latermq_broker.engine.send.transactions import Transactions
 from latermq_broker.engine.state.model import PendingCount, PendingFilter, PendingItem, PendingKind
 from latermq_broker.engine.state.state import EngineState
 from latermq_broker.engine.state.timers_moved import delayed_id
-from latermq_broker.engine.views.pending_counts import Key, pending_count, ready_counts
 from latermq_broker.engine.views.pending_place import (
     BEFORE_ALL,
     REST,
@@ -103,43 +102,19 @@ class PendingView:
 
     def count(self, filter: PendingFilter) -> list[PendingCount]:
         """Per kind, topic and group. `next_due_ms` is that of the first listed; 0 when it is not
-        among the first SCAN_MAX.
-
-        With due_before_ms or delay_level the messages are counted one by one, up to SCAN_MAX.
-        Raises BadRequestError beyond that.
+        among the first SCAN_MAX. From counters: the filter has no due_before_ms nor delay_level.
         """
+        assert filter.due_before_ms == filter.delay_level == 0
         filter = _by_classic_name(filter)
-        one_by_one = bool(filter.due_before_ms or filter.delay_level)
-        counts: dict[Key, list[int]] = {}
-        ready: Counter[Key] = Counter() if one_by_one else ready_counts(self._state)
-        if not one_by_one:
-            for key, count in self.known_counts(filter):
-                counts[key] = [count, 0]
-        for looked, (row, waiting) in enumerate(self._in_order(filter, START)):
-            late = filter.due_before_ms and waiting[0] >= filter.due_before_ms
-            if late and by_time(row):
+        counts = {(each.kind, each.topic, each.group): each for each in self.known_counts(filter)}
+        firsts = dict.fromkeys(counts, 0)
+        for _, waiting in islice(self._in_order(filter, START), SCAN_MAX):
+            if all(firsts.values()):
                 break
-            if looked >= SCAN_MAX:
-                if one_by_one:
-                    raise BadRequestError(f"more than {SCAN_MAX} wait: narrow the filter")
-                break
-            if not one_by_one and all(first for _, first in counts.values()):
-                break
-            where = None if late else self._key(waiting)
-            if where is None:
-                continue
-            if one_by_one:
-                item = self._item(waiting)
-                if item is None or not _matches(item, filter):
-                    continue
-                counts.setdefault(where, [0, 0])[0] += 1
-                ready[where] += item.ready
-            if where in counts and not counts[where][1]:
-                counts[where][1] = waiting[0]
-        return [
-            pending_count(key, count, first, ready[key])
-            for key, (count, first) in sorted(counts.items())
-        ]
+            where = self._key(waiting)
+            if where is not None and not firsts.get(where, 1):
+                firsts[where] = waiting[0]
+        return [replace(counts[key], next_due_ms=firsts[key]) for key in sorted(counts)]
 
     def search(
         self, message_id: str, token: str = "", *, scan_max: int = SCAN_MAX
@@ -267,21 +242,19 @@ class PendingView:
         for deadline_ms, id in ready[bisect_right(ready, start) :]:
             yield (deadline_ms + ahead_ms if deadline_ms else 0), 1, id
 
-    def known_counts(
-        self, filter: PendingFilter
-    ) -> Iterator[tuple[tuple[PendingKind, str, str], int]]:
-        """How many of each (kind, topic, group), from counters: nothing is looked at."""
+    def known_counts(self, filter: PendingFilter) -> Iterator[PendingCount]:
+        """How many of each kind, topic and group, from counters: nothing is looked at."""
         catalog = self._state.catalog
-        if filter.kind in (None, PendingKind.DELAYED) and not filter.group:
-            for topic_id, count in self._state.delayed_counts.items():
+        for kind, of_topics in (
+            (PendingKind.DELAYED, self._state.delayed_counts),
+            (PendingKind.HALF, self._state.halves.counts),
+        ):
+            if filter.kind not in (None, kind) or filter.group:
+                continue
+            for topic_id, count in of_topics.items():
                 topic = catalog.topic_by_id(topic_id)
                 if topic is not None and filter.topic in ("", topic.name):
-                    yield (PendingKind.DELAYED, topic.name, ""), count
-        if filter.kind in (None, PendingKind.HALF) and not filter.group:
-            for topic_id, count in self._state.halves.counts.items():
-                topic = catalog.topic_by_id(topic_id)
-                if topic is not None and filter.topic in ("", topic.name):
-                    yield (PendingKind.HALF, topic.name, ""), count
+                    yield PendingCount(kind=kind, topic=topic.name, group="", count=count)
         if filter.kind in (PendingKind.DELAYED, PendingKind.HALF):
             return
         for (group_id, topic_id), subscription in self._state.subscriptions.items():
@@ -292,12 +265,14 @@ class PendingView:
                 continue
             counts = subscription.counts
             backoff = counts[State.BACKOFF] + counts[State.READY]
-            for kind, count in (
-                (PendingKind.BACKOFF, backoff),
-                (PendingKind.IN_FLIGHT, counts[State.LEASED]),
+            for kind, count, ready in (
+                (PendingKind.BACKOFF, backoff, counts[State.READY]),
+                (PendingKind.IN_FLIGHT, counts[State.LEASED], 0),
             ):
                 if count and filter.kind in (None, kind):
-                    yield (kind, topic.name, group.name), count
+                    yield PendingCount(
+                        kind=kind, topic=topic.name, group=group.name, count=count, ready=ready
+                    )
 
     def _key(self, waiting: Waiting) -> tuple[PendingKind, str, str] | None:
         catalog = self._state.catalog
@@ -459,18 +434,11 @@ def _matches(item: PendingItem, filter: PendingFilter) -> bool:
 def _by_classic_name(filter: PendingFilter) -> PendingFilter:
     """SCHEDULE_TOPIC_XXXX is what is delayed, %RETRY%group what that group will get again."""
     if filter.topic == SCHEDULE_TOPIC:
-        kind, topic, group = PendingKind.DELAYED, "", filter.group
-    elif filter.topic.startswith(RETRY_PREFIX):
-        kind, topic, group = PendingKind.BACKOFF, "", filter.topic[len(RETRY_PREFIX) :]
-    else:
-        return filter
-    return PendingFilter(
-        topic=topic,
-        group=group,
-        kind=kind,
-        due_before_ms=filter.due_before_ms,
-        delay_level=filter.delay_level,
-    )
+        return replace(filter, kind=PendingKind.DELAYED, topic="")
+    if filter.topic.startswith(RETRY_PREFIX):
+        group = filter.topic.removeprefix(RETRY_PREFIX)
+        return replace(filter, kind=PendingKind.BACKOFF, topic="", group=group)
+    return filter
 
 
 def _parse_id(pending_id: str) -> Waiting | None:

@@ -7,10 +7,8 @@ listed again until the group reads the topic again.
 
 from collections.abc import Iterator
 
-from latermq_broker.config.config import Config
-from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import Group, TopicProgress
-from latermq_broker.errors import BadRequestError, NotFoundError, TopicNotFoundError
+from latermq_broker.errors import BadRequestError, NotFoundError
 from latermq_broker.services.admin.admin_fields import (
     client_info,
     consumers,
@@ -21,9 +19,9 @@ from latermq_broker.services.admin.admin_fields import (
     named_topic,
 )
 from latermq_broker.services.call.answers import Caller, ok_status, status
-from latermq_broker.services.call.handler import Committer
 from latermq_broker.services.clients.lite_subscriptions import LiteSubscriptions
-from latermq_broker.services.clients.session import Session, Sessions
+from latermq_broker.services.clients.rooms import Rooms
+from latermq_broker.services.clients.session import Session
 from latermq_broker.services.wire import wire
 from latermq_proto.apache.rocketmq.v2 import admin_pb2, definition_pb2
 
@@ -32,18 +30,11 @@ _ClientSubscription = admin_pb2.DescribeSubscriptionResponse.ClientSubscriptionI
 
 
 class AdminGroups:
-    def __init__(
-        self,
-        engine: Engine,
-        committer: Committer,
-        sessions: Sessions,
-        config: Config,
-        lite: LiteSubscriptions | None = None,
-    ) -> None:
-        self._lite = lite or LiteSubscriptions(config.lite)
-        self._engine = engine
-        self._committer = committer
-        self._sessions = sessions
+    def __init__(self, rooms: Rooms, lite: LiteSubscriptions | None = None) -> None:
+        self._lite = lite or LiteSubscriptions(rooms.config.lite)
+        self._engine = rooms.engine
+        self._committer = rooms.committer
+        self._sessions = rooms.sessions
 
     # --- subscriptions -------------------------------------------------------------------------
 
@@ -144,8 +135,7 @@ class AdminGroups:
         wanted = [wire.topic_name(topic) for topic in request.topics]
         progress = {accumulation.topic: accumulation for accumulation in info.topics}
         for name in wanted:
-            if self._engine.catalog.topic(name) is None:
-                raise TopicNotFoundError(name)
+            self._engine.catalog.require_topic(name)
         response = admin_pb2.DescribeGroupAccumulationResponse(status=ok_status())
         now_ms = self._committer.now_ms()
         total, oldest_ms = response.accumulation, 0
@@ -189,7 +179,7 @@ class AdminGroups:
         Raises BadRequestError, GroupNotFoundError, TopicNotFoundError.
         """
         group = named_group(request)
-        self._engine.groups.get(group)
+        self._engine.catalog.require_group(group)
         if not request.topics:
             raise BadRequestError("at least one topic is required")
         response = admin_pb2.QueryTimeSpanResponse(status=ok_status())
@@ -234,7 +224,7 @@ class AdminGroups:
         if request.liteTopic:
             members = [s for s in members if request.liteTopic in self._lite.names(s.client_id)]
         if not members:
-            self._engine.groups.get(group)
+            self._engine.catalog.require_group(group)
         return admin_pb2.ListConsumerConnectionResponse(
             status=ok_status(), client_info=map(client_info, members)
         )

@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from secrets import token_hex
 from typing import Final
 
-from latermq_broker.config.config import Config
-from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.views.message_query import FROM_THE_END, Found
 from latermq_broker.errors import (
     BadRequestError,
@@ -15,10 +13,9 @@ from latermq_broker.errors import (
 )
 from latermq_broker.services.admin.admin_fields import known_client, named_group, named_topic
 from latermq_broker.services.call.answers import Caller, ok_status
-from latermq_broker.services.call.handler import Committer
 from latermq_broker.services.call.paging import after, page_token
 from latermq_broker.services.clients.replies import Replies
-from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.clients.rooms import Rooms
 from latermq_broker.services.messaging.send import SendService
 from latermq_broker.services.wire import wire
 from latermq_proto.apache.rocketmq.v2 import admin_pb2, definition_pb2, service_pb2
@@ -29,18 +26,10 @@ REPLY_BYTES_MAX: Final = 3 << 20  # a first message goes whatever its size; scro
 
 
 class AdminMessages:
-    def __init__(
-        self,
-        engine: Engine,
-        committer: Committer,
-        sessions: Sessions,
-        config: Config,
-        send: SendService,
-        replies: Replies,
-    ) -> None:
-        self._engine = engine
-        self._committer = committer
-        self._sessions = sessions
+    def __init__(self, rooms: Rooms, send: SendService, replies: Replies) -> None:
+        self._engine = rooms.engine
+        self._committer = rooms.committer
+        self._sessions = rooms.sessions
         self._send = send
         self._replies = replies
 

@@ -4,14 +4,11 @@ import json
 import logging
 from typing import Final
 
-from latermq_broker.config.config import Config
-from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.state.model import Topic, TopicType
-from latermq_broker.errors import BadRequestError, TopicNotFoundError
+from latermq_broker.engine.state.model import TopicType
+from latermq_broker.errors import BadRequestError
 from latermq_broker.services.admin.admin_fields import named_topic
 from latermq_broker.services.call.answers import Caller, ok_status
-from latermq_broker.services.call.handler import Committer
-from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.clients.rooms import Rooms
 from latermq_proto.apache.rocketmq.v2 import admin_pb2, definition_pb2
 from latermq_text.version import own_version
 
@@ -38,12 +35,10 @@ _MASTER: Final = "0"
 
 
 class AdminTopics:
-    def __init__(
-        self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
-    ) -> None:
-        self._engine = engine
-        self._sessions = sessions
-        self._config = config
+    def __init__(self, rooms: Rooms) -> None:
+        self._engine = rooms.engine
+        self._sessions = rooms.sessions
+        self._config = rooms.config
 
     def change_log_level(
         self, request: admin_pb2.ChangeLogLevelRequest, _: Caller
@@ -64,7 +59,7 @@ class AdminTopics:
 
         Raises BadRequestError, IllegalTopicError, TopicNotFoundError.
         """
-        topic = self._topic(named_topic(request))
+        topic = self._engine.catalog.require_topic(named_topic(request))
         info = self._engine.topics.describe(topic.name)
         response = admin_pb2.DescribeTopicStatusResponse(
             status=ok_status(),
@@ -84,7 +79,7 @@ class AdminTopics:
 
         Raises BadRequestError, IllegalTopicError, TopicNotFoundError.
         """
-        topic = self._topic(named_topic(request))
+        topic = self._engine.catalog.require_topic(named_topic(request))
         name = self._config.server.broker_name
         queues = {
             "brokerName": name,
@@ -117,9 +112,3 @@ class AdminTopics:
             producers=len(sessions) - consuming,
             consumers=consuming,
         )
-
-    def _topic(self, name: str) -> Topic:
-        topic = self._engine.catalog.topic(name)
-        if topic is None:
-            raise TopicNotFoundError(name)
-        return topic

@@ -249,7 +249,7 @@ class Committer(Protocol):
 
 
 class ParkedReceives(Protocol):
-    """The receives that wait for a message; implemented by the receive service."""
+    """The receives that wait for a message."""
 
     @property
     def waiting(self) -> int:

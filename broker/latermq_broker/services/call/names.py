@@ -35,79 +35,26 @@ PROPERTIES_BYTES_MAX: Final = 16_384  # property keys and values, tag and keys, 
 
 _SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 _SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
-SYSTEM_TOPICS: Final = frozenset(
-    {
-        "TBW102",
-        SCHEDULE_TOPIC,
-        "BenchmarkTest",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRACE_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-        "CHECKPOINT_TOPIC",
-    }
-)
+SYSTEM_TOPICS: Final = frozenset((
+    "TBW102", SCHEDULE_TOPIC, "BenchmarkTest", "RMQ_SYS_TRANS_HALF_TOPIC",
+    "RMQ_SYS_TRACE_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC",
+    "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "CHECKPOINT_TOPIC",
+))  # fmt: skip
 
 # Names that RocketMQ keeps for itself among a message's properties. Ours live in fields of their
 # own, so nothing would collide; they are refused because every RocketMQ broker refuses them.
-RESERVED_PROPERTIES: Final = frozenset(
-    [
-        "TRACE_ON",
-        "MSG_REGION",
-        "KEYS",
-        "TAGS",
-        "WAIT",
-        "DELAY",
-        "RETRY_TOPIC",
-        "REAL_TOPIC",
-        "REAL_QID",
-        "TRAN_MSG",
-        "PGROUP",
-        "MIN_OFFSET",
-        "MAX_OFFSET",
-        "BUYER_ID",
-        "ORIGIN_MESSAGE_ID",
-        "TRANSFER_FLAG",
-        "CORRECTION_FLAG",
-        "MQ2_FLAG",
-        "RECONSUME_TIME",
-        "UNIQ_KEY",
-        "MAX_RECONSUME_TIMES",
-        "CONSUME_START_TIME",
-        "POP_CK",
-        "POP_CK_OFFSET",
-        "1ST_POP_TIME",
-        "TRAN_PREPARED_QUEUE_OFFSET",
-        "DUP_INFO",
-        "EXTEND_UNIQ_INFO",
-        "INSTANCE_ID",
-        "CORRELATION_ID",
-        "REPLY_TO_CLIENT",
-        "TTL",
-        "ARRIVE_TIME",
-        "PUSH_REPLY_TIME",
-        "CLUSTER",
-        "MSG_TYPE",
-        "INNER_MULTI_QUEUE_OFFSET",
-        "TIMER_DELAY_MS",
-        "TIMER_DELAY_SEC",
-        "TIMER_DELIVER_MS",
-        "TIMER_ENQUEUE_MS",
-        "TIMER_DEQUEUE_MS",
-        "TIMER_ROLL_TIMES",
-        "TIMER_OUT_MS",
-        "TIMER_DEL_UNIQKEY",
-        "TIMER_DELAY_LEVEL",
-        "__BORNHOST",
-        "BORN_TIMESTAMP",
-        "DLQ_ORIGIN_TOPIC",
-        "DLQ_ORIGIN_MESSAGE_ID",
-        "__CRC32#",
-        "_SYS_MSG_PRIORITY_",
-    ]
-)
+RESERVED_PROPERTIES: Final = frozenset((
+    "TRACE_ON", "MSG_REGION", "KEYS", "TAGS", "WAIT", "DELAY", "RETRY_TOPIC", "REAL_TOPIC",
+    "REAL_QID", "TRAN_MSG", "PGROUP", "MIN_OFFSET", "MAX_OFFSET", "BUYER_ID",
+    "ORIGIN_MESSAGE_ID", "TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG", "RECONSUME_TIME",
+    "UNIQ_KEY", "MAX_RECONSUME_TIMES", "CONSUME_START_TIME", "POP_CK", "POP_CK_OFFSET",
+    "1ST_POP_TIME", "TRAN_PREPARED_QUEUE_OFFSET", "DUP_INFO", "EXTEND_UNIQ_INFO", "INSTANCE_ID",
+    "CORRELATION_ID", "REPLY_TO_CLIENT", "TTL", "ARRIVE_TIME", "PUSH_REPLY_TIME", "CLUSTER",
+    "MSG_TYPE", "INNER_MULTI_QUEUE_OFFSET", "TIMER_DELAY_MS", "TIMER_DELAY_SEC",
+    "TIMER_DELIVER_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES",
+    "TIMER_OUT_MS", "TIMER_DEL_UNIQKEY", "TIMER_DELAY_LEVEL", "__BORNHOST", "BORN_TIMESTAMP",
+    "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "__CRC32#", "_SYS_MSG_PRIORITY_",
+))  # fmt: skip
 
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -124,6 +71,11 @@ def shown(value: str) -> str:
 def has_control_character(text: str) -> bool:
     """Find C0, DEL or C1. The first test is quick and true for nearly every text."""
     return not text.isprintable() and _CONTROL.search(text) is not None
+
+
+def _check_controls(what: str, text: str, error: type[RequestError]) -> None:
+    if has_control_character(text):
+        raise error(f"{what} {shown(text)} must not contain control characters")
 
 
 def check_topic(name: str) -> None:
@@ -174,8 +126,7 @@ def check_tag(tag: str) -> None:
         raise IllegalTagError("tag is only blanks")
     if "|" in tag:
         raise IllegalTagError(f"tag {shown(tag)} must not contain '|'")
-    if has_control_character(tag):
-        raise IllegalTagError(f"tag {shown(tag)} must not contain control characters")
+    _check_controls("tag", tag, IllegalTagError)
 
 
 def check_key(key: str) -> None:
@@ -188,8 +139,7 @@ def check_key(key: str) -> None:
         return
     if key.isspace():
         raise IllegalKeyError("message key is only blanks")
-    if has_control_character(key):
-        raise IllegalKeyError(f"message key {shown(key)} must not contain control characters")
+    _check_controls("message key", key, IllegalKeyError)
 
 
 def check_message_id(message_id: str) -> None:
@@ -200,10 +150,7 @@ def check_message_id(message_id: str) -> None:
     """
     if not message_id or message_id.isspace():
         raise IllegalMessageIdError("message id is blank")
-    if has_control_character(message_id):
-        raise IllegalMessageIdError(
-            f"message id {shown(message_id)} must not contain control characters"
-        )
+    _check_controls("message id", message_id, IllegalMessageIdError)
 
 
 def check_dedup_id(dedup_id: str) -> None:
@@ -220,8 +167,7 @@ def check_dedup_id(dedup_id: str) -> None:
             f"dedup id {shown(dedup_id)} has {size} bytes of UTF-8, at most {DEDUP_ID_BYTES_MAX} "
             "are allowed"
         )
-    if has_control_character(dedup_id):
-        raise BadRequestError(f"dedup id {shown(dedup_id)} must not contain control characters")
+    _check_controls("dedup id", dedup_id, BadRequestError)
 
 
 def check_born_host(born_host: str) -> None:
@@ -230,8 +176,7 @@ def check_born_host(born_host: str) -> None:
     Raises:
         BadRequestError: a control character.
     """
-    if has_control_character(born_host):
-        raise BadRequestError(f"born host {shown(born_host)} must not contain control characters")
+    _check_controls("born host", born_host, BadRequestError)
 
 
 def check_message_group(message_group: str) -> None:
@@ -250,10 +195,7 @@ def check_message_group(message_group: str) -> None:
             f"message group {shown(message_group)} has {size} bytes of UTF-8, at most "
             f"{MESSAGE_GROUP_BYTES_MAX} are allowed"
         )
-    if has_control_character(message_group):
-        raise IllegalMessageGroupError(
-            f"message group {shown(message_group)} must not contain control characters"
-        )
+    _check_controls("message group", message_group, IllegalMessageGroupError)
 
 
 def check_properties(properties: Mapping[str, str]) -> int:
@@ -274,10 +216,7 @@ def check_properties(properties: Mapping[str, str]) -> int:
     for key, value in properties.items():
         if key in RESERVED_PROPERTIES:
             raise IllegalPropertyKeyError(f"property key {shown(key)} is reserved")
-        if has_control_character(key):
-            raise IllegalPropertyKeyError(
-                f"property key {shown(key)} must not contain control characters"
-            )
+        _check_controls("property key", key, IllegalPropertyKeyError)
         if has_control_character(value):
             raise IllegalPropertyKeyError(
                 f"the value {shown(value)} of property {shown(key)} must not contain control "

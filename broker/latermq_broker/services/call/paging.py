@@ -6,7 +6,8 @@ are made and deleted between two pages. It is opaque to callers.
 
 import base64
 import binascii
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
 
 from latermq_broker.errors import BadRequestError
 from latermq_broker.services.call.names import shown
@@ -14,6 +15,8 @@ from latermq_broker.services.call.names import shown
 PAGE_SIZE_DEFAULT: Final = 100
 PAGE_SIZE_MAX: Final = 1000
 _TOKEN_BYTES_MAX: Final = 1024
+
+Row = TypeVar("Row")
 
 
 def page_size(requested: int) -> int:
@@ -45,3 +48,17 @@ def after(token: str) -> str:
         return base64.b64decode(padded.encode("ascii"), altchars=b"-_", validate=True).decode()
     except (binascii.Error, UnicodeError) as error:
         raise BadRequestError(f"page token {shown(token)} is not one of ours") from error
+
+
+def page_of(
+    rows: Iterable[Row], place: Callable[[Row], str], request: Any
+) -> tuple[list[Row], str]:
+    """Cut the page that a request asks for out of rows in the order of their places; its token.
+
+    Raises:
+        BadRequestError: the size or the token.
+    """
+    start, size = after(request.page_token), page_size(request.page_size)
+    following = [row for row in rows if place(row) > start]
+    page = following[:size]
+    return page, page_token(place(page[-1])) if len(following) > size else ""

@@ -9,6 +9,7 @@ the group's policy is (Python and C++ understand nothing else; the exceptions ar
 """
 
 import re
+from dataclasses import replace
 from typing import Final, Protocol
 
 from latermq_broker.config.config import Config
@@ -182,19 +183,10 @@ def _ladder_ms(backoff: Backoff | None, max_attempts: int, config: Config) -> tu
         return backoff.delays_ms
     steps: list[int] = []
     for attempt in range(1, max(1, min(max_attempts - 1, LADDER_STEPS_MAX)) + 1):
-        steps.append(backoff_ms(_without_jitter(backoff), attempt, message=0))
+        steps.append(backoff_ms(replace(backoff, jitter=0.0), attempt, message=0))
         if steps[-1] >= backoff.max_ms:
             break
     return tuple(steps)
-
-
-def _without_jitter(backoff: Backoff) -> Backoff:
-    return Backoff(
-        kind=backoff.kind,
-        initial_ms=backoff.initial_ms,
-        max_ms=backoff.max_ms,
-        multiplier=backoff.multiplier,
-    )
 
 
 def _set_exponential(

@@ -8,12 +8,9 @@ three makes a topic or a group.
 
 from typing import Final
 
-from latermq_broker.config.config import Config
 from latermq_broker.deferred import Later
-from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import (
     BadRequestError,
-    GroupNotFoundError,
 )
 from latermq_broker.services.call import names
 from latermq_broker.services.call.answers import (
@@ -23,8 +20,8 @@ from latermq_broker.services.call.answers import (
     status_of,
 )
 from latermq_broker.services.call.bounds import Bounds
-from latermq_broker.services.call.handler import Call, Committer
-from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.call.handler import Call
+from latermq_broker.services.clients.rooms import Rooms
 from latermq_broker.services.wire import wire
 from latermq_broker.services.wire.wire_ack import AckRequest, ack_response, read_ack
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
@@ -33,13 +30,11 @@ OK: Final = ok_status()
 
 
 class AckService:
-    def __init__(
-        self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
-    ) -> None:
-        self._engine = engine
-        self._committer = committer
-        self._config = config.delivery
-        self._bounds = Bounds(config)
+    def __init__(self, rooms: Rooms) -> None:
+        self._engine = rooms.engine
+        self._committer = rooms.committer
+        self._config = rooms.config.delivery
+        self._bounds = Bounds(rooms.config)
 
     def read_ack_message(self, data: bytes, call: Call) -> AckRequest:
         return read_ack(data)
@@ -122,8 +117,7 @@ class AckService:
         """
         topic = wire.topic_name(request.topic)
         group = wire.group_name(request.group)
-        if self._engine.catalog.group(group) is None:
-            raise GroupNotFoundError(group)
+        self._engine.catalog.require_group(group)
         self._engine.forward(
             group,
             request.receipt_handle,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Final, Generic, TypeVar
 
+from latermq_broker.catalog.shares import count_up
 from latermq_broker.errors import TooManyRequestsError
 
 CONNECTION_MIN: Final = 8  # receivers of a connection that may wait as long as anybody may
@@ -132,11 +133,7 @@ class LongPolls(Generic[Receiver]):
         )
         self._next_number += 1
         self._count += 1
-        self._group_counts[group] = self._group_counts.get(group, 0) + 1
-        self._client_counts[client] = self._client_counts.get(client, 0) + 1
-        counts = self._connection_counts
-        counts[connection] = counts.get(connection, 0) + 1
-        self._user_counts[user] = self._user_counts.get(user, 0) + 1
+        self._count_up(parked, 1)
         line = self._lines.setdefault(topic, {}).setdefault(group, {})
         line.setdefault(filter_key, {})[parked.number] = parked
         return parked
@@ -170,10 +167,7 @@ class LongPolls(Generic[Receiver]):
         if queue.pop(parked.number, None) is None:
             return False
         self._count -= 1
-        _count_down(self._group_counts, parked.group)
-        _count_down(self._client_counts, parked.client)
-        _count_down(self._connection_counts, parked.connection)
-        _count_down(self._user_counts, parked.user)
+        self._count_up(parked, -1)
         if not queue:
             del line[parked.filter_key]
             if not line:
@@ -204,10 +198,8 @@ class LongPolls(Generic[Receiver]):
                 if queue:
                     heappush(heads, (next(iter(queue)), filter_key))
 
-
-def _count_down(counts: dict[str, int], name: str) -> None:
-    left = counts[name] - 1
-    if left:
-        counts[name] = left
-    else:
-        del counts[name]
+    def _count_up(self, parked: Parked[Receiver], by: int) -> None:
+        count_up(self._group_counts, parked.group, by)
+        count_up(self._client_counts, parked.client, by)
+        count_up(self._connection_counts, parked.connection, by)
+        count_up(self._user_counts, parked.user, by)

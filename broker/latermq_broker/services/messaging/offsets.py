@@ -9,18 +9,16 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from latermq_broker.catalog.shares import Shares
-from latermq_broker.config.config import Config
 from latermq_broker.deferred import Later
-from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.state.model import MessageFilter, QueueRow, Ready
+from latermq_broker.engine.state.model import MessageFilter, QueueRow
 from latermq_broker.errors import BadRequestError, OffsetNotFoundError
 from latermq_broker.services.call.answers import (
     Caller,
     StreamAnswer,
     ok_status,
 )
-from latermq_broker.services.call.handler import Call, Committer
-from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.call.handler import Call
+from latermq_broker.services.clients.rooms import Rooms
 from latermq_broker.services.messaging.flow import FlowControl
 from latermq_broker.services.messaging.parking import Parking, Waiter
 from latermq_broker.services.messaging.polling import polling_ms
@@ -60,17 +58,13 @@ class Pull:
 
 
 class OffsetService:
-    """`ParkedReceives` too."""
-
-    def __init__(
-        self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
-    ) -> None:
-        self._engine = engine
-        self._committer = committer
-        self._sessions = sessions
-        self._config = config
-        self._parking: Parking[Pulled] = Parking(
-            config.server, FlowControl(engine.limits), Shares(config.auth)
+    def __init__(self, rooms: Rooms) -> None:
+        self._engine = rooms.engine
+        self._committer = rooms.committer
+        self._sessions = rooms.sessions
+        self._config = rooms.config
+        self.parking: Parking[Pulled] = Parking(
+            rooms.config.server, FlowControl(rooms.engine.limits), Shares(rooms.config.auth)
         )
 
     def refuse_pull_message(
@@ -113,7 +107,7 @@ class OffsetService:
         pulled = self._attempt(pull, call)
         if pulled is not None or not wait_ms:
             return self._reply(topic, pull, pulled or Pulled((), pull.offset))
-        waiter = self._parking.park(
+        waiter = self.parking.park(
             group,
             pull.topic,
             id(pull),
@@ -123,7 +117,7 @@ class OffsetService:
             call.connection_id,
             call.user,
         )
-        call.on_cancel(partial(self._parking.leave, waiter))
+        call.on_cancel(partial(self.parking.leave, waiter))
         return waiter.later.then(partial(self._reply_later, topic, pull, waiter))
 
     async def update_offset(
@@ -191,16 +185,6 @@ class OffsetService:
             case unknown:
                 raise BadRequestError(f"query offset policy {int(unknown)} is unknown")
         return service_pb2.QueryOffsetResponse(status=ok_status(), offset=offset)
-
-    @property
-    def waiting(self) -> int:
-        return len(self._parking)
-
-    def wake(self, ready: Ready) -> None:
-        self._parking.wake(ready)
-
-    def drain(self) -> None:
-        self._parking.drain()
 
     def _attempt(self, pull: Pull, call: Call) -> Pulled | None:
         """Look from where the pull stands; None when it has come to the end with nothing.

@@ -66,7 +66,8 @@ class Parking(Generic[Found]):
         self._loop = asyncio.get_running_loop()
         self._draining = False
 
-    def __len__(self) -> int:
+    @property
+    def waiting(self) -> int:
         return len(self._lines)
 
     def park(

@@ -7,9 +7,7 @@ meet in the engine, one after the other: exactly one of them has the message.
 import re
 from typing import Final
 
-from latermq_broker.config.config import Config
 from latermq_broker.deferred import Later
-from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import TopicType
 from latermq_broker.errors import (
     BadRequestError,
@@ -19,9 +17,8 @@ from latermq_broker.errors import (
     unknown_topic,
 )
 from latermq_broker.services.call.answers import Caller, ok_status
-from latermq_broker.services.call.handler import Committer
 from latermq_broker.services.call.names import shown
-from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.clients.rooms import Rooms
 from latermq_broker.services.clients.shards import Shards
 from latermq_broker.services.wire import wire
 from latermq_broker.services.wire.wire_stored import stored_message
@@ -31,18 +28,11 @@ _HANDLE: Final = re.compile(r"d-[0-9a-f]{1,16}-[0-9a-f]{1,16}")
 
 
 class RecallService:
-    def __init__(
-        self,
-        engine: Engine,
-        committer: Committer,
-        sessions: Sessions,
-        config: Config,
-        shards: Shards | None = None,
-    ) -> None:
+    def __init__(self, rooms: Rooms, shards: Shards | None = None) -> None:
         self._shards = shards
-        self._engine = engine
-        self._committer = committer
-        self._strict = config.compat.strict
+        self._engine = rooms.engine
+        self._committer = rooms.committer
+        self._strict = rooms.config.compat.strict
 
     def recall_message(
         self, request: service_pb2.RecallMessageRequest, caller: Caller

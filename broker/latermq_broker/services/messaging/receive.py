@@ -29,24 +29,22 @@ from typing import Final
 
 from latermq_broker.catalog.catalog import DLQ_PREFIX
 from latermq_broker.catalog.shares import Shares
-from latermq_broker.config.config import RECORD_BODY_OVERHEAD_BYTES, Config, DeliveryConfig
+from latermq_broker.config.config import RECORD_BODY_OVERHEAD_BYTES, DeliveryConfig
 from latermq_broker.deferred import Later
-from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import (
     EVERYTHING,
     Delivered,
     Failure,
     Group,
-    Ready,
     ReceiveRequest,
 )
 from latermq_broker.errors import InvalidReceiptHandleError
 from latermq_broker.services.call.answers import Caller, StreamAnswer
 from latermq_broker.services.call.bounds import Bounds
-from latermq_broker.services.call.handler import Call, Committer
+from latermq_broker.services.call.handler import Call
 from latermq_broker.services.clients.client_quirks import Quirk, quirks_of
 from latermq_broker.services.clients.lite_subscriptions import LiteSubscriptions
-from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.clients.rooms import Rooms
 from latermq_broker.services.messaging.flow import FlowControl
 from latermq_broker.services.messaging.parking import Parking, Waiter
 from latermq_broker.services.messaging.polling import polling_ms
@@ -87,25 +85,16 @@ class Leased:
 
 
 class ReceiveService:
-    """`ParkedReceives` too."""
-
-    def __init__(
-        self,
-        engine: Engine,
-        committer: Committer,
-        sessions: Sessions,
-        config: Config,
-        lite: LiteSubscriptions | None = None,
-    ) -> None:
-        self._lite = lite or LiteSubscriptions(config.lite)
-        self._engine = engine
-        self._committer = committer
-        self._sessions = sessions
-        self._config = config
+    def __init__(self, rooms: Rooms, lite: LiteSubscriptions | None = None) -> None:
+        self._lite = lite or LiteSubscriptions(rooms.config.lite)
+        self._engine = rooms.engine
+        self._committer = rooms.committer
+        self._sessions = rooms.sessions
+        self._config = config = rooms.config
         self._bounds = Bounds(config)
-        self._flow = FlowControl(engine.limits)
+        self._flow = FlowControl(rooms.engine.limits)
         self._record_bytes_max = config.store.message_body_bytes_max + RECORD_BODY_OVERHEAD_BYTES
-        self._parking: Parking[Leased] = Parking(
+        self.parking: Parking[Leased] = Parking(
             config.server, self._flow, Shares(config.auth), lambda leased: leased.took_all
         )
 
@@ -153,10 +142,10 @@ class ReceiveService:
         if wait_ms and self._engine.catalog.topic(receive.topic) is None:
             # Who is refused makes no topic.
             connection_id, user = caller.call.connection_id, receive.user
-            self._parking.check(receive.group, caller.client_id, connection_id, user)
+            self.parking.check(receive.group, caller.client_id, connection_id, user)
         reads_lite = self._reads_lite(receive, caller)
         if not reads_lite:
-            self._parking.serve(receive.group, receive.topic)
+            self.parking.serve(receive.group, receive.topic)
         call = caller.call
         leased = self._lease(self._with_lite_topics(receive) if reads_lite else receive, call)
         if not reads_lite:
@@ -176,7 +165,7 @@ class ReceiveService:
         attempt = partial(self._attempt, receive, call)
         if reads_lite:  # what there is for one client is of no use to another
             filter_key, attempt = receive.client_id, partial(self._attempt_lite, receive, call)
-        waiter = self._parking.park(
+        waiter = self.parking.park(
             receive.group,
             receive.topic,
             filter_key,
@@ -189,19 +178,9 @@ class ReceiveService:
         call.on_cancel(partial(self._abandon, receive.group, waiter))
         return waiter.later.then(partial(self._reply_later, topic))
 
-    @property
-    def waiting(self) -> int:
-        return len(self._parking)
-
-    def wake(self, ready: Ready) -> None:
-        self._parking.wake(ready)
-
     def serve(self, group: str, topic: str) -> None:
         """Let those who wait look once more: what a client may be given has changed."""
-        self._parking.serve(group, topic)
-
-    def drain(self) -> None:
-        self._parking.drain()
+        self.parking.serve(group, topic)
 
     def _reads_lite(self, receive: ReceiveRequest, caller: Caller) -> bool:
         """Tell whether the group reads lite topics.
@@ -321,7 +300,7 @@ class ReceiveService:
 
         The caller went away while it waited, or with messages under way.
         """
-        self._parking.leave(waiter)
+        self.parking.leave(waiter)
         if leased := waiter.outcome():
             self._give_back(group, leased)
 

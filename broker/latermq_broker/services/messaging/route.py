@@ -12,12 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from latermq_broker.config.addresses import listen_address
-from latermq_broker.config.config import Config
-from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import Topic, TopicType
 from latermq_broker.services.call.answers import Caller, ok_status
-from latermq_broker.services.call.handler import Call, Committer
-from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.call.handler import Call
+from latermq_broker.services.clients.rooms import Rooms
 from latermq_broker.services.clients.shards import Shards
 from latermq_broker.services.wire import wire
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
@@ -44,18 +42,11 @@ _WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 class RouteService:
-    def __init__(
-        self,
-        engine: Engine,
-        committer: Committer,
-        sessions: Sessions,
-        config: Config,
-        shards: Shards | None = None,
-    ) -> None:
-        self._engine = engine
-        self._committer = committer
+    def __init__(self, rooms: Rooms, shards: Shards | None = None) -> None:
+        self._engine = rooms.engine
+        self._committer = rooms.committer
         self._shards = shards
-        self._broker_name = config.server.broker_name
+        self._broker_name = rooms.config.server.broker_name
 
     def query_route(
         self, request: service_pb2.QueryRouteRequest, caller: Caller

@@ -8,9 +8,8 @@ Protocol: service.proto, SendMessage.
 from collections.abc import Sequence
 from typing import Final
 
-from latermq_broker.config.config import RECORD_BODY_OVERHEAD_BYTES, Config
+from latermq_broker.config.config import RECORD_BODY_OVERHEAD_BYTES
 from latermq_broker.deferred import Later
-from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.outcome.attempts import HISTORY_BYTES_MAX
 from latermq_broker.engine.state.model import Outgoing, PlainMessages, Sent, Topic, level_ms
 from latermq_broker.errors import (
@@ -23,9 +22,9 @@ from latermq_broker.services.call.answers import (
     Caller,
     reader,
 )
-from latermq_broker.services.call.handler import Call, Committer
+from latermq_broker.services.call.handler import Call
 from latermq_broker.services.call.names import PROPERTIES_BYTES_MAX
-from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.clients.rooms import Rooms
 from latermq_broker.services.clients.shards import Shards
 from latermq_broker.services.messaging import validate
 from latermq_broker.services.messaging.flow import FlowControl
@@ -54,18 +53,12 @@ _KEY_BYTES: Final = 8  # and for each of its keys
 
 
 class SendService:
-    def __init__(
-        self,
-        engine: Engine,
-        committer: Committer,
-        sessions: Sessions,
-        config: Config,
-        shards: Shards | None = None,
-    ) -> None:
+    def __init__(self, rooms: Rooms, shards: Shards | None = None) -> None:
         self._shards = shards
-        self._engine = engine
-        self._committer = committer
-        self._flow = FlowControl(engine.limits)
+        self._engine = rooms.engine
+        self._committer = rooms.committer
+        config = rooms.config
+        self._flow = FlowControl(rooms.engine.limits)
         self._rules = validate.MessageRules(config)
         self._plain = PlainReader(config.store.message_body_bytes_max)
         self._read_whole = reader(service_pb2.SendMessageRequest)

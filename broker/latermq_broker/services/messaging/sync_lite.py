@@ -10,10 +10,8 @@ from collections.abc import Callable
 from functools import partial
 
 from latermq_broker.catalog.access import User
-from latermq_broker.config.config import Config
 from latermq_broker.deferred import Later
 from latermq_broker.engine.catalog.lites import Begin, Beginning
-from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import Group
 from latermq_broker.errors import (
     BadRequestError,
@@ -22,9 +20,8 @@ from latermq_broker.errors import (
     TooManyRequestsError,
 )
 from latermq_broker.services.call.answers import Caller, ok_status
-from latermq_broker.services.call.handler import Committer
 from latermq_broker.services.clients.lite_subscriptions import LiteSubscriptions
-from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.clients.rooms import Rooms
 from latermq_broker.services.messaging.validate import check_lite_topic
 from latermq_broker.services.wire import wire
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
@@ -36,22 +33,16 @@ class LiteService:
     """Also drops what clients that left subscribed to, once a second (`on_second`)."""
 
     def __init__(
-        self,
-        engine: Engine,
-        committer: Committer,
-        sessions: Sessions,
-        config: Config,
-        subscriptions: LiteSubscriptions,
-        serve: Callable[[str, str], None],
+        self, rooms: Rooms, subscriptions: LiteSubscriptions, serve: Callable[[str, str], None]
     ) -> None:
         """
         Args:
             serve: lets the parked receives of a (group, parent) look once more.
         """
-        self._engine = engine
-        self._committer = committer
-        self._sessions = sessions
-        self._config = config.lite
+        self._engine = rooms.engine
+        self._committer = rooms.committer
+        self._sessions = rooms.sessions
+        self._config = rooms.config.lite
         self._subscriptions = subscriptions
         self._serve = serve
         self._second = self._syncs = 0

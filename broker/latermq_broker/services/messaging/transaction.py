@@ -15,14 +15,12 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from latermq_broker.config.config import Config
 from latermq_broker.deferred import Later
-from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import HalfEvent, OrphanCheck
 from latermq_broker.errors import BadRequestError, InvalidTransactionIdError, StoreFullError
 from latermq_broker.services.call.answers import Caller
-from latermq_broker.services.call.handler import Committer
-from latermq_broker.services.clients.session import Session, Sessions
+from latermq_broker.services.clients.rooms import Rooms
+from latermq_broker.services.clients.session import Session
 from latermq_broker.services.clients.shards import Shards
 from latermq_broker.services.wire import wire
 from latermq_broker.services.wire.wire_stored import orphan_command
@@ -68,18 +66,15 @@ def anybody(session: Session, topic: str) -> Asking:
 class TransactionService:
     def __init__(
         self,
-        engine: Engine,
-        committer: Committer,
-        sessions: Sessions,
-        config: Config,
+        rooms: Rooms,
         asking: Callable[[Session, str], Asking] = anybody,
         shards: Shards | None = None,
     ) -> None:
         self._shards = shards
         self._asking = asking
-        self._engine = engine
-        self._committer = committer
-        self._sessions = sessions
+        self._engine = rooms.engine
+        self._committer = rooms.committer
+        self._sessions = rooms.sessions
         self._turn = 0
 
     def end_transaction(

@@ -8,12 +8,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Final
 
-from latermq_broker.config.config import Config
-from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import BadRequestError
 from latermq_broker.services.call.answers import Caller, ok_status
-from latermq_broker.services.call.handler import Committer
-from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.clients.rooms import Rooms
 from latermq_proto.latermq.v1 import backup_pb2
 from latermq_text.version import own_version
 
@@ -25,12 +22,10 @@ PACE_MAX: Final = 1 << 30
 
 
 class BackupsService:
-    def __init__(
-        self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
-    ) -> None:
-        self._engine = engine
-        self._committer = committer
-        self._name = config.server.broker_name
+    def __init__(self, rooms: Rooms) -> None:
+        self._engine = rooms.engine
+        self._committer = rooms.committer
+        self._name = rooms.config.server.broker_name
 
     async def begin_backup(
         self, request: backup_pb2.BeginBackupRequest, _: Caller

@@ -1,34 +1,24 @@
 """latermq.v1 Brokers: the broker at a glance; clients asked to reconnect, its log handed over."""
 
 from latermq_broker.config.config import Config
-from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.views.overview import Overview
 from latermq_broker.errors import BadRequestError, NotFoundError, PreconditionFailedError
 from latermq_broker.observability.replication_figures import MemberSeen, ReplicationFigures
 from latermq_broker.services.admin.admin_fields import known_client
 from latermq_broker.services.call.answers import Caller, ok_status
-from latermq_broker.services.call.handler import Committer
 from latermq_broker.services.call.transport_view import TransportView
 from latermq_broker.services.clients.reconnects import Reconnects
-from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.clients.rooms import Rooms
 from latermq_proto.latermq.v1 import broker_pb2
 from latermq_text.version import own_version
 
 
 class BrokersService:
-    def __init__(
-        self,
-        engine: Engine,
-        committer: Committer,
-        sessions: Sessions,
-        config: Config,
-        transport_view: TransportView,
-        reconnects: Reconnects,
-    ) -> None:
-        self._engine = engine
-        self._committer = committer
-        self._sessions = sessions
-        self._config = config
+    def __init__(self, rooms: Rooms, transport_view: TransportView, reconnects: Reconnects) -> None:
+        self._engine = rooms.engine
+        self._committer = rooms.committer
+        self._sessions = rooms.sessions
+        self._config = rooms.config
         self._transport_view = transport_view
         self._reconnects = reconnects
 

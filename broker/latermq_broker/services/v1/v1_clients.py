@@ -8,33 +8,24 @@ import asyncio
 import logging
 from collections import Counter
 
-from latermq_broker.config.config import Config
-from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.views.holdings import Held, together
 from latermq_broker.errors import BadRequestError, NotFoundError
 from latermq_broker.services.call import names
 from latermq_broker.services.call.answers import Caller, ok_status
-from latermq_broker.services.call.handler import Committer
-from latermq_broker.services.call.paging import after, page_size, page_token
+from latermq_broker.services.call.paging import page_of
 from latermq_broker.services.clients.lite_subscriptions import LiteSubscriptions
-from latermq_broker.services.clients.session import Session, Sessions
+from latermq_broker.services.clients.rooms import Rooms
+from latermq_broker.services.clients.session import Session
 from latermq_proto.latermq.v1 import client_pb2
 
 log = logging.getLogger("latermq.services")
 
 
 class ClientsService:
-    def __init__(
-        self,
-        engine: Engine,
-        committer: Committer,
-        sessions: Sessions,
-        config: Config,
-        lite: LiteSubscriptions,
-    ) -> None:
-        self._engine = engine
-        self._committer = committer
-        self._sessions = sessions
+    def __init__(self, rooms: Rooms, lite: LiteSubscriptions) -> None:
+        self._engine = rooms.engine
+        self._committer = rooms.committer
+        self._sessions = rooms.sessions
         self._lite = lite
 
     async def list_clients(
@@ -45,7 +36,6 @@ class ClientsService:
         Raises:
             BadRequestError: the size or the token.
         """
-        start, size = after(request.page_token), page_size(request.page_size)
         counts: Counter[str] = Counter()
         for part in self._engine.holdings.counts():
             counts.update(part)
@@ -59,12 +49,11 @@ class ClientsService:
         ids = set(known)
         if not (request.group or request.topic):
             ids.update(name for name in counts if self._sessions.get(name) is None)
-        following = sorted(name for name in ids if name > start)
-        page = following[:size]
+        page, token = page_of(sorted(ids), str, request)
         return client_pb2.ListClientsResponse(
             status=ok_status(),
             clients=[_client(name, known.get(name), counts[name]) for name in page],
-            next_page_token=page_token(page[-1]) if len(following) > size else "",
+            next_page_token=token,
         )
 
     async def get_client(

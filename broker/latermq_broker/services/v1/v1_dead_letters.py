@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from google.protobuf.message import Message
+
 from latermq_broker.catalog.catalog import DLQ_PREFIX
-from latermq_broker.config.config import Config
-from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import DeadFilter, DeadLetter, DeadState
 from latermq_broker.errors import (
     BadRequestError,
@@ -24,9 +24,8 @@ from latermq_broker.errors import (
 )
 from latermq_broker.services.call import names
 from latermq_broker.services.call.answers import Caller, ok_status
-from latermq_broker.services.call.handler import Committer
 from latermq_broker.services.call.paging import after, page_size, page_token
-from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.clients.rooms import Rooms
 from latermq_broker.services.v1.v1_letters import dead_filter, letter_message
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from latermq_proto.latermq.v1 import dead_letter_pb2
@@ -57,11 +56,9 @@ class _Job:
 
 
 class DeadLettersService:
-    def __init__(
-        self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
-    ) -> None:
-        self._engine = engine
-        self._committer = committer
+    def __init__(self, rooms: Rooms) -> None:
+        self._engine = rooms.engine
+        self._committer = rooms.committer
 
     async def list_dead_letters(
         self, request: dead_letter_pb2.ListDeadLettersRequest, caller: Caller
@@ -147,7 +144,7 @@ class DeadLettersService:
         )
 
     def refuse_redrive_dead_letters(
-        self, status: definition_pb2.Status, request: dead_letter_pb2.RedriveDeadLettersRequest
+        self, status: definition_pb2.Status, request: Message
     ) -> Sequence[Progress]:
         """End the job with the status, before or after what it did."""
         return [Progress(status=status, done=True)]
@@ -171,11 +168,7 @@ class DeadLettersService:
         )
         return self._run(self._checked(job), caller)
 
-    def refuse_drop_dead_letters(
-        self, status: definition_pb2.Status, request: dead_letter_pb2.DropDeadLettersRequest
-    ) -> Sequence[Progress]:
-        """End the job with the status, before or after what it did."""
-        return [Progress(status=status, done=True)]
+    refuse_drop_dead_letters = refuse_redrive_dead_letters
 
     def drop_dead_letters(
         self, request: dead_letter_pb2.DropDeadLettersRequest, caller: Caller
@@ -279,8 +272,7 @@ class DeadLettersService:
             raise GroupNotFoundError(job.group)
         if job.to_topic:
             names.check_topic(job.to_topic)
-            if catalog.topic(job.to_topic) is None:
-                raise TopicNotFoundError(job.to_topic)
+            catalog.require_topic(job.to_topic)
         if job.count_max < 0 or job.rate < 0:
             raise BadRequestError("max_count and rate_per_second are at least 0")
         return job

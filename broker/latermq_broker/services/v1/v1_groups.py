@@ -7,29 +7,24 @@ reads answers only when the change is acknowledged by the flush policy.
 from collections.abc import Sequence
 
 from latermq_broker.catalog.catalog import BackoffKind
-from latermq_broker.config.config import Config
-from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import Backoff, Group, OnDead, TopicProgress
 from latermq_broker.engine.views.message_groups import MessageGroupRow, MessageGroupState
-from latermq_broker.errors import BadRequestError, TopicNotFoundError
+from latermq_broker.errors import BadRequestError
 from latermq_broker.services.call import names
 from latermq_broker.services.call.answers import Caller, ok_status
-from latermq_broker.services.call.handler import Committer
-from latermq_broker.services.call.paging import after, page_size, page_token
+from latermq_broker.services.call.paging import page_of, page_size
 from latermq_broker.services.clients.pushed_settings import push_settings
-from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.clients.rooms import Rooms
 from latermq_broker.services.wire.wire_stored import stored_message
 from latermq_proto.latermq.v1 import group_pb2
 
 
 class GroupsService:
-    def __init__(
-        self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
-    ) -> None:
-        self._engine = engine
-        self._committer = committer
-        self._sessions = sessions
-        self._config = config
+    def __init__(self, rooms: Rooms) -> None:
+        self._engine = rooms.engine
+        self._committer = rooms.committer
+        self._sessions = rooms.sessions
+        self._config = rooms.config
 
     async def create_group(
         self, request: group_pb2.CreateGroupRequest, _: Caller
@@ -90,14 +85,12 @@ class GroupsService:
         self, request: group_pb2.ListGroupsRequest, _: Caller
     ) -> group_pb2.ListGroupsResponse:
         """Answer ListGroups of group.proto."""
-        start, size = after(request.page_token), page_size(request.page_size)
-        groups = [group for group in self._engine.catalog.groups() if group.name > start]
-        page = groups[:size]
+        page, token = page_of(self._engine.catalog.groups(), lambda group: group.name, request)
         progress = self._engine.groups.progress(page, self._committer.now_ms())
         return group_pb2.ListGroupsResponse(
             status=ok_status(),
             groups=[self._listed(group, progress[group.id]) for group in page],
-            next_page_token=page_token(page[-1].name) if len(groups) > size else "",
+            next_page_token=token,
         )
 
     def get_group(self, request: group_pb2.GetGroupRequest, _: Caller) -> group_pb2.GroupResponse:
@@ -162,8 +155,7 @@ class GroupsService:
         names.check_group(request.group)
         if request.topic:
             names.check_topic(request.topic)
-            if self._engine.catalog.topic(request.topic) is None:
-                raise TopicNotFoundError(request.topic)
+            self._engine.catalog.require_topic(request.topic)
         rows, token = self._engine.message_groups.page(
             request.group,
             request.topic,
@@ -216,20 +208,9 @@ def _together(topics: Sequence[TopicProgress]) -> group_pb2.TopicProgress:
 
 
 def _progress(progress: TopicProgress) -> group_pb2.TopicProgress:
-    return group_pb2.TopicProgress(
-        topic=progress.topic,
-        ready_count=progress.ready_count,
-        in_flight_count=progress.in_flight_count,
-        backoff_count=progress.backoff_count,
-        last_consumed_at_ms=progress.last_consumed_ms,
-        held_count=progress.held_count,
-        blocked_message_group_count=progress.blocked_count,
-        parked_message_group_count=progress.parked_count,
-        oldest_unread_at_ms=progress.oldest_unread_ms,
-        in_per_s=progress.in_per_s,
-        out_per_s=progress.out_per_s,
-        failed_per_s=progress.failed_per_s,
-    )
+    message = _together((progress,))
+    message.topic = progress.topic
+    return message
 
 
 def _message_group(row: MessageGroupRow) -> group_pb2.MessageGroup:

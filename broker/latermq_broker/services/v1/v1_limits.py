@@ -5,14 +5,11 @@ from typing import Final
 
 from latermq_broker.catalog.limits import EVERY, Limit, Scope
 from latermq_broker.config.auth import ACCESS_KEY, ACCESS_KEY_RULE
-from latermq_broker.config.config import Config
-from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import BadRequestError
 from latermq_broker.services.call import names
 from latermq_broker.services.call.answers import Caller, ok_status
-from latermq_broker.services.call.handler import Committer
-from latermq_broker.services.call.paging import after, page_size, page_token
-from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.call.paging import page_of
+from latermq_broker.services.clients.rooms import Rooms
 from latermq_proto.latermq.v1 import limit_pb2
 
 CLIENT_ID_BYTES_MAX: Final = 1_024
@@ -20,11 +17,9 @@ _NO_CLIENT_ID: Final = re.compile(r"[^ -~]")  # what no gRPC header holds
 
 
 class LimitsService:
-    def __init__(
-        self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
-    ) -> None:
-        self._limits = engine.limits
-        self._committer = committer
+    def __init__(self, rooms: Rooms) -> None:
+        self._limits = rooms.engine.limits
+        self._committer = rooms.committer
 
     async def set_limit(
         self, request: limit_pb2.SetLimitRequest, _: Caller
@@ -63,13 +58,11 @@ class LimitsService:
         self, request: limit_pb2.ListLimitsRequest, _: Caller
     ) -> limit_pb2.ListLimitsResponse:
         """Answer ListLimits of limit.proto."""
-        start, size = after(request.page_token), page_size(request.page_size)
-        limits = [limit for limit in self._limits.table.all() if _place(limit) > start]
-        page = limits[:size]
+        page, token = page_of(self._limits.table.all(), _place, request)
         return limit_pb2.ListLimitsResponse(
             status=ok_status(),
             limits=[_message(limit) for limit in page],
-            next_page_token=page_token(_place(page[-1])) if len(limits) > size else "",
+            next_page_token=token,
         )
 
 

@@ -8,18 +8,15 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from latermq_broker.config.config import Config
-from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import DeadState
 from latermq_broker.engine.views.message_life import GroupLife, Life
 from latermq_broker.engine.views.message_place import Whereabouts
 from latermq_broker.engine.views.message_query import FROM_THE_END, Found, TimeCursor
 from latermq_broker.errors import BadRequestError, IndexRebuildingError, MessageNotFoundError
 from latermq_broker.services.call.answers import Caller, ok_status
-from latermq_broker.services.call.handler import Committer
 from latermq_broker.services.call.names import shown
 from latermq_broker.services.call.paging import after, page_size, page_token
-from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.clients.rooms import Rooms
 from latermq_broker.services.wire.wire_stored import StoredMessage, stored_message
 from latermq_proto.latermq.v1 import message_pb2
 
@@ -33,11 +30,9 @@ _Step = Callable[[str, int], tuple[list[Found], str]]  # (cursor, how many) → 
 
 
 class MessagesService:
-    def __init__(
-        self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
-    ) -> None:
-        self._engine = engine
-        self._committer = committer
+    def __init__(self, rooms: Rooms) -> None:
+        self._engine = rooms.engine
+        self._committer = rooms.committer
 
     async def find_messages(
         self, request: message_pb2.FindMessagesRequest, caller: Caller

@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from latermq_broker.catalog.catalog import RETRY_PREFIX, SCHEDULE_TOPIC
-from latermq_broker.config.config import Config
-from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import PendingCount, PendingFilter, PendingItem, PendingKind
 from latermq_broker.errors import (
     BadRequestError,
@@ -26,10 +24,9 @@ from latermq_broker.services.call.answers import (
     ok_status,
     status_of,
 )
-from latermq_broker.services.call.handler import Committer
 from latermq_broker.services.call.names import choice, shown
 from latermq_broker.services.call.paging import page_size
-from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.clients.rooms import Rooms
 from latermq_broker.services.wire.wire_stored import stored_message
 from latermq_proto.latermq.v1 import pending_pb2
 
@@ -43,11 +40,9 @@ _Change = Callable[[str, int], PendingItem]  # (id, now_ms)
 
 
 class PendingService:
-    def __init__(
-        self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
-    ) -> None:
-        self._engine = engine
-        self._committer = committer
+    def __init__(self, rooms: Rooms) -> None:
+        self._engine = rooms.engine
+        self._committer = rooms.committer
 
     async def list_pending(
         self, request: pending_pb2.ListPendingRequest, caller: Caller
@@ -201,8 +196,7 @@ class PendingService:
         catalog, topic = self._engine.catalog, message.topic
         if topic.startswith(RETRY_PREFIX):
             group = topic.removeprefix(RETRY_PREFIX)
-            if catalog.group(group) is None:
-                raise GroupNotFoundError(group)
+            catalog.require_group(group)
         elif topic not in ("", SCHEDULE_TOPIC) and catalog.topic(topic) is None:
             raise TopicNotFoundError(topic)
         if message.group and catalog.group(message.group) is None:

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from latermq_broker.catalog.catalog import consumer_group_of
-from latermq_broker.config.config import Config
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import Topic
 from latermq_broker.errors import (
@@ -25,8 +24,7 @@ from latermq_broker.services.call.answers import (
     ok_status,
     status_of,
 )
-from latermq_broker.services.call.handler import Committer
-from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.clients.rooms import Rooms
 from latermq_broker.services.v1.topic_pattern import TopicPattern
 from latermq_broker.services.v1.v1_rows import RowBuilder
 from latermq_proto.latermq.v1 import queue_pb2
@@ -41,11 +39,9 @@ SLICE_NAMES_MAX: Final = 50  # matched with a pattern in one turn of the loop: 4
 
 
 class QueuesService:
-    def __init__(
-        self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
-    ) -> None:
-        self._engine = engine
-        self._committer = committer
+    def __init__(self, rooms: Rooms) -> None:
+        self._engine = rooms.engine
+        self._committer = rooms.committer
 
     async def describe_queues(
         self, request: queue_pb2.DescribeQueuesRequest, _: Caller

@@ -7,9 +7,7 @@ from typing import Final
 from latermq_broker.catalog.access import User
 from latermq_broker.catalog.catalog import INTERNAL_PREFIXES
 from latermq_broker.catalog.schedules import Missed, Schedule
-from latermq_broker.config.config import Config
 from latermq_broker.config.number_bounds import MS_MAX
-from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import (
     BadRequestError,
     BodyTooLargeError,
@@ -20,9 +18,8 @@ from latermq_broker.services.auth.access_rules import BROWSE, PUB, topic
 from latermq_broker.services.auth.guard import require
 from latermq_broker.services.call import names
 from latermq_broker.services.call.answers import Caller, ok_status
-from latermq_broker.services.call.handler import Committer
-from latermq_broker.services.call.paging import after, page_size, page_token
-from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.call.paging import page_of
+from latermq_broker.services.clients.rooms import Rooms
 from latermq_broker.services.clients.shards import Shards
 from latermq_broker.services.messaging import validate
 from latermq_broker.services.scheduling.ticks import OWN_PROPERTIES, TickMaker, tick_id
@@ -37,21 +34,14 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9_.-]{1,127}")
 
 
 class SchedulesService:
-    def __init__(
-        self,
-        engine: Engine,
-        committer: Committer,
-        sessions: Sessions,
-        config: Config,
-        shards: Shards | None = None,
-    ) -> None:
-        self._engine = engine
-        self._schedules = engine.schedules
-        self._committer = committer
+    def __init__(self, rooms: Rooms, shards: Shards | None = None) -> None:
+        self._engine = rooms.engine
+        self._schedules = rooms.engine.schedules
+        self._committer = rooms.committer
         self._shards = shards
-        self._rules = validate.MessageRules(config)
-        self._message_bytes_max = config.schedules.message_bytes_max
-        self._ticks = self._schedules.ticks = TickMaker(engine, committer)
+        self._rules = validate.MessageRules(rooms.config)
+        self._message_bytes_max = rooms.config.schedules.message_bytes_max
+        self._ticks = self._schedules.ticks = TickMaker(rooms.engine, rooms.committer)
 
     async def put_schedule(
         self, request: schedule_pb2.PutScheduleRequest, caller: Caller
@@ -105,17 +95,13 @@ class SchedulesService:
         self, request: schedule_pb2.ListSchedulesRequest, caller: Caller
     ) -> schedule_pb2.ListSchedulesResponse:
         """Answer ListSchedules of schedule.proto."""
-        start, size = after(request.page_token), page_size(request.page_size)
-        schedules = [
-            each
-            for each in self._schedules.table.all()
-            if each.name > start and _may_see(caller.call.user, each)
-        ]
-        page = schedules[:size]
+        user = caller.call.user
+        schedules = [each for each in self._schedules.table.all() if _may_see(user, each)]
+        page, token = page_of(schedules, lambda each: each.name, request)
         return schedule_pb2.ListSchedulesResponse(
             status=ok_status(),
             schedules=[_message(each, whole=False) for each in page],
-            next_page_token=page_token(page[-1].name) if len(schedules) > size else "",
+            next_page_token=token,
         )
 
     async def pause_schedule(

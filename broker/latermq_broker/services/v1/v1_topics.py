@@ -8,27 +8,22 @@ import asyncio
 from typing import Final
 
 from latermq_broker.catalog.catalog import INTERNAL_PREFIXES, UNSET, TopicTimes
-from latermq_broker.config.config import Config
-from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import QueueEnds, Topic, TopicType
 from latermq_broker.errors import BadRequestError, IllegalTopicError
 from latermq_broker.services.call import names
 from latermq_broker.services.call.answers import Caller, ok_status
-from latermq_broker.services.call.handler import Committer
-from latermq_broker.services.call.paging import after, page_size, page_token
-from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.call.paging import page_of
+from latermq_broker.services.clients.rooms import Rooms
 from latermq_proto.latermq.v1 import topic_pb2
 
 SLICE_TOPICS_MAX: Final = 64  # shown in one turn of the loop
 
 
 class TopicsService:
-    def __init__(
-        self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
-    ) -> None:
-        self._engine = engine
-        self._committer = committer
-        self._dedup_window_ms = config.dedup.window_ms
+    def __init__(self, rooms: Rooms) -> None:
+        self._engine = rooms.engine
+        self._committer = rooms.committer
+        self._dedup_window_ms = rooms.config.dedup.window_ms
 
     async def create_topic(
         self, request: topic_pb2.CreateTopicRequest, _: Caller
@@ -75,17 +70,11 @@ class TopicsService:
         self, request: topic_pb2.ListTopicsRequest, _: Caller
     ) -> topic_pb2.ListTopicsResponse:
         """Answer ListTopics of topic.proto."""
-        start, size = after(request.page_token), page_size(request.page_size)
-        topics = [
-            topic
-            for topic in self._engine.catalog.topics()
-            if topic.name > start and (request.include_internal or not topic.internal)
-        ]
-        page = topics[:size]
-        response = topic_pb2.ListTopicsResponse(
-            status=ok_status(),
-            next_page_token=page_token(page[-1].name) if len(topics) > size else "",
-        )
+        topics = self._engine.catalog.topics()
+        if not request.include_internal:
+            topics = [topic for topic in topics if not topic.internal]
+        page, token = page_of(topics, lambda topic: topic.name, request)
+        response = topic_pb2.ListTopicsResponse(status=ok_status(), next_page_token=token)
         for index, topic in enumerate(page, 1):
             response.topics.append(self._message(topic))
             if index % SLICE_TOPICS_MAX == 0:

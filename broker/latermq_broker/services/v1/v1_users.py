@@ -9,15 +9,12 @@ from typing import Final
 
 from latermq_broker.catalog.access import RIGHTS_OF, Kind, Right, User, is_pattern
 from latermq_broker.config.auth import ACCESS_KEY, ACCESS_KEY_RULE, SECRET, SECRET_RULE
-from latermq_broker.config.config import Config
-from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import BadRequestError
 from latermq_broker.services.auth.guard import root_user
 from latermq_broker.services.call.answers import Caller, ok_status
-from latermq_broker.services.call.handler import Committer
 from latermq_broker.services.call.names import shown
-from latermq_broker.services.call.paging import after, page_size, page_token
-from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.call.paging import page_of
+from latermq_broker.services.clients.rooms import Rooms
 from latermq_proto.latermq.v1 import user_pb2
 
 USERS: Final = "/latermq.v1.Users"
@@ -31,12 +28,10 @@ def new_secret() -> str:
 
 
 class UsersService:
-    def __init__(
-        self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
-    ) -> None:
-        self._users = engine.users
-        self._committer = committer
-        self._root = root_user(config.auth)
+    def __init__(self, rooms: Rooms) -> None:
+        self._users = rooms.engine.users
+        self._committer = rooms.committer
+        self._root = root_user(rooms.config.auth)
 
     async def create_user(
         self, request: user_pb2.CreateUserRequest, _: Caller
@@ -80,15 +75,12 @@ class UsersService:
         self, request: user_pb2.ListUsersRequest, _: Caller
     ) -> user_pb2.ListUsersResponse:
         """Answer ListUsers of user.proto."""
-        start, size = after(request.page_token), page_size(request.page_size)
         named = {user.access_key: _message(user) for user in self._users.all()}
         if self._root is not None:
             named[self._root.access_key] = _message(self._root, True)
-        users = [named[key] for key in sorted(named) if key > start]
+        page, token = page_of(sorted(named), str, request)
         return user_pb2.ListUsersResponse(
-            status=ok_status(),
-            users=users[:size],
-            next_page_token=page_token(users[size - 1].access_key) if len(users) > size else "",
+            status=ok_status(), users=[named[key] for key in page], next_page_token=token
         )
 
     async def rotate_user(
