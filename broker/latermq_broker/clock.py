@@ -3,11 +3,11 @@
 Two scales, both milliseconds since the Unix epoch:
 
 - the broker's own, `now_ms`: read from the wall clock once, counted by the monotonic clock from
-  there. It never runs backwards and follows no jump. Leases, backoffs, ages and whatever else lasts
-  a while are measured on it.
+  there. In one life it never runs backwards, and it follows no jump. Leases, backoffs, ages and
+  whatever else lasts a while are measured on it.
 - the wall clock, `now_ms + wall_offset_ms`: it jumps when somebody sets it, when a machine was
-  suspended, or when this life of the broker began earlier than the last one ended. What producers
-  and operators name as a time of day is on it.
+  suspended, or when this life of the broker goes on by the time of the one before, which was
+  another machine's or ended later. What producers and operators name as a time of day is on it.
 
 A jump is seen at the next look. Forward, less than `JUMP_NS` is no jump: the two are read one after
 the other, and whatever comes between looks like one. Back, nothing looks like one: it is followed
@@ -21,6 +21,7 @@ from typing import Final
 JUMP_NS: Final = 20_000_000
 BACK_NS: Final = 1_000_000
 _monotonic_ns: Final = time.monotonic_ns
+_BOOTTIME: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _APART_NS: Final = 1_000_000  # the two clocks were read farther apart: no measurement
 
 
@@ -54,15 +55,31 @@ class SystemClock:
             self.wall_offset_ms = self._offset_ns // 1_000_000
         return (self._origin_ns + monotonic_ns) // 1_000_000
 
+    def wall_ms(self) -> int:
+        """The time of day."""
+        return self.now_ms() + self.wall_offset_ms
+
     def not_before(self, floor_ms: int) -> None:
         """Never report an instant before `floor_ms`, the newest store time found on disk."""
-        behind_ns = floor_ms * 1_000_000 - (self._origin_ns + self._monotonic_ns())
-        if behind_ns > 0:
-            self._origin_ns += behind_ns
-            self._offset_ns -= behind_ns
-            self.wall_offset_ms = self._offset_ns // 1_000_000
+        if self.now_ms() < floor_ms:
+            self.go_on_from(floor_ms)
+
+    def go_on_from(self, now_ms: int) -> None:
+        """Have the broker's own time be `now_ms` now, even if it was later; before a life begins.
+
+        The wall clock stays what it is.
+        """
+        behind_ns = now_ms * 1_000_000 - (self._origin_ns + self._monotonic_ns())
+        self._origin_ns += behind_ns
+        self._offset_ns -= behind_ns
+        self.wall_offset_ms = self._offset_ns // 1_000_000
 
 
 def monotonic_ms() -> int:
     """Milliseconds of a clock that has no date; for deadlines of connections."""
     return _monotonic_ns() // 1_000_000
+
+
+def boot_ms() -> int:
+    """Milliseconds of a clock that has no date, and counts the time that the machine slept, too."""
+    return time.clock_gettime_ns(_BOOTTIME) // 1_000_000

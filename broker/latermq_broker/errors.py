@@ -92,6 +92,10 @@ class EntriesGoneError(StoreError):
     """The replicated log begins behind the entry that a reader needs next."""
 
 
+class EntriesLostError(StoreError):
+    """The replication engine no longer has what it acknowledged: nobody can go on from there."""
+
+
 class DamagedBatchError(StoreError):
     """An entry of the replicated log is not what was written, or does not follow what is there."""
 

@@ -15,7 +15,7 @@ from confluent_kafka.admin import (
 
 from latermq_broker.clock import SystemClock
 from latermq_broker.config.replication import SERVERS
-from latermq_broker.errors import ConfigError, EngineGoneError
+from latermq_broker.errors import ConfigError, EngineGoneError, EntriesLostError
 from latermq_broker.replication.kafka_log import KafkaLog
 from latermq_broker.replication.kafka_topics import (
     Wanted,
@@ -75,7 +75,7 @@ async def test_what_is_appended_is_read_from_anywhere_and_trimmed(owner: KafkaLo
     assert await read(owner, 0, 1) == [everything[120]]
     assert await owner.end() == 200
     await owner.canary()
-    with pytest.raises(EngineGoneError, match="entries were lost"):
+    with pytest.raises(EntriesLostError, match="entries were lost"):
         await read(owner, 201, 1)
 
 

@@ -1,6 +1,6 @@
 """Two scales: the broker's own time follows no jump, the wall clock's offset follows each."""
 
-from latermq_broker.clock import SystemClock
+from latermq_broker.clock import SystemClock, boot_ms, monotonic_ms
 
 HOUR_NS = 3_600_000_000_000
 HOUR_MS = 3_600_000
@@ -73,3 +73,22 @@ def test_a_life_that_begins_before_the_last_one_ended_goes_on_where_it_ended() -
     clock.not_before(ended_ms - 5)
     assert clock.now_ms() == ended_ms
     assert clock.wall_offset_ms == -HOUR_MS
+
+
+def test_a_life_goes_on_by_a_clock_that_was_behind_or_ahead() -> None:
+    clocks = Clocks()
+    clock = clock_of(clocks)
+    for hours in (-1, 2, 1):
+        began_ms = clock.now_ms()
+        wall_ms = clock.wall_ms()
+        clock.go_on_from(began_ms + hours * HOUR_MS)
+        assert clock.now_ms() == began_ms + hours * HOUR_MS
+        assert clock.wall_ms() == wall_ms
+    clocks.passed_ns += HOUR_NS
+    clocks.wall_ahead_ns += HOUR_NS
+    assert clock.wall_ms() == wall_ms + 2 * HOUR_MS
+
+
+def test_what_the_machine_slept_is_counted() -> None:
+    awake_ms = monotonic_ms()
+    assert boot_ms() >= awake_ms

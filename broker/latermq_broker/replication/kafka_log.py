@@ -21,7 +21,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient
 
 from latermq_broker.deferred import Later
-from latermq_broker.errors import EngineGoneError, EntriesGoneError, FencedError
+from latermq_broker.errors import (
+    EngineGoneError,
+    EntriesGoneError,
+    EntriesLostError,
+    FencedError,
+)
 from latermq_broker.replication.replicated_log import UNTOLD, Entry, Offset
 
 log = logging.getLogger("latermq.replication")
@@ -313,15 +318,18 @@ class _Reader:
         self._consumer: Any = None
 
     def read(self) -> list[Any]:
-        """Wait a moment for messages. Raises EngineGoneError."""
+        """Wait a moment for messages; raises as `ReplicatedLog.follow`."""
         try:
-            if self._consumer is None:
-                self._consumer = Consumer(self._settings)
-                self._assign(self._next)
-            first = self._consumer.poll(POLL_S)
-            messages = [] if first is None else [first, *self._consumer.consume(READ_MAX - 1, 0)]
+            return self._read()
         except KafkaException as error:
             raise EngineGoneError(str(error)) from error
+
+    def _read(self) -> list[Any]:
+        if self._consumer is None:
+            self._consumer = Consumer(self._settings)
+            self._assign(self._next)
+        first = self._consumer.poll(POLL_S)
+        messages = [] if first is None else [first, *self._consumer.consume(READ_MAX - 1, 0)]
         for at, each in enumerate(messages):
             refusal = each.error()
             if refusal is not None:
@@ -338,15 +346,18 @@ class _Reader:
         self._consumer.assign([TopicPartition(self._topic, self._partition, offset)])
 
     def _mend(self, error: Any) -> None:
-        """Begin with what trim left. Raises EngineGoneError: that is not what is wrong; and
-        EntriesGoneError: it was to be read from an entry on that is gone."""
+        """Begin with what trim left. Raises EngineGoneError: that is not what is wrong;
+        EntriesGoneError: it was to be read from an entry on that is gone; EntriesLostError: from
+        one on that was there, and so were those before it."""
         if error.code() not in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             raise EngineGoneError(error.str())
         place = TopicPartition(self._topic, self._partition)
         start, end = self._consumer.get_watermark_offsets(place, CALL_S)
-        if not self._next < start:
+        if self._next > end:
             why = f"asked for entry {self._next} of a log that ends at {end}: entries were lost"
-            raise EngineGoneError(why)
+            raise EntriesLostError(why)
+        if self._next >= start:  # it is there by now
+            raise EngineGoneError(error.str())
         if self._next:
             raise EntriesGoneError(f"entry {self._next} is gone, the log begins at {start}")
         self._next = start

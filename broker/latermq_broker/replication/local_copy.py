@@ -80,6 +80,7 @@ class LocalCopy:
             raise
         log = CommitLog(files, directory / LOG_NAME, config, copied.uuid)
         log.adopt(copied.segments)
+        self.new = not self.note.offset  # when it was opened nothing was in it
         self.store = Store(directory, config, files, log, lock_fd)
         known = self.note
         self.reader = Reader(cluster_hash(known.cluster), known.shard, known.standing, known.offset)
@@ -146,14 +147,17 @@ class LocalCopy:
 
         What it remembers beside the log goes if others have owned that since.
         """
-        standing, mine = self.reader.standing or EMPTY, self.note.mine
-        self.note = self.note._replace(mine=(epoch, token))
-        try:
-            if mine != (standing.epoch, standing.token):
+        standing = self.reader.standing or EMPTY
+        if self.note.mine != (standing.epoch, standing.token):
+            try:
                 remove_leftovers(self._files, self._directory, CATALOGUE_NAME)
-            write_note(self._files, self._directory, self.note)
-        except OSError as error:
-            raise unusable(self._directory, error) from error
+            except OSError as error:
+                raise unusable(self._directory, error) from error
+        self._change_note(self.note._replace(mine=(epoch, token)))
+
+    def forget(self) -> None:
+        """Note that nothing is in it: whoever opens it next fills it from the beginning."""
+        self._change_note(Note(self.note.cluster, self.note.shard))
 
     def begin_log(self, now_ms: int) -> None:
         """Make the first segment of a log that has none."""
@@ -177,6 +181,13 @@ class LocalCopy:
             self._files.datasync(segment.writable())
         self._files.sync_directory(self._directory / LOG_NAME)
         write_note(self._files, self._directory, note)
+
+    def _change_note(self, note: Note) -> None:
+        try:
+            write_note(self._files, self._directory, note)
+        except OSError as error:
+            raise unusable(self._directory, error) from error
+        self.note = note
 
     def _noted(self, new: Note) -> Note:
         """Return what is known of the directory; of an empty one, `new`."""

@@ -4,7 +4,7 @@ from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING, Final
 
-from latermq_broker.clock import SystemClock, monotonic_ms
+from latermq_broker.clock import SystemClock, boot_ms, monotonic_ms
 from latermq_broker.config.addresses import listen_address
 from latermq_broker.config.config import Config
 from latermq_broker.errors import ConfigError
@@ -30,7 +30,7 @@ def replica_on_kafka(config: Config) -> Replica:
     directory = Path(config.server.data_dir).expanduser().absolute()
     place = ReplicaPlace(cluster=config.replication.cluster, shard=shard, directory=directory)
     members = _members_on_kafka(config, place)
-    return Replica(place, engine, config, RealFiles(), monotonic_ms, members)
+    return Replica(place, engine, config, RealFiles(), boot_ms, members)
 
 
 def _members_on_kafka(config: Config, place: ReplicaPlace) -> Members:

@@ -96,6 +96,7 @@ class Owner:
         self._written(_unshipped(self._log, self._tenure.valid_end))
         self._log.after_write = self._written
         self._log.until_kept = self.until_kept
+        self._log.before_durable = self._look
         self._begin_task(self._tick())
         self._begin_task(self._keep_notes())
 

@@ -34,9 +34,9 @@ from latermq_broker.replication.members.announcing import Members
 from latermq_broker.replication.note import Note, write_note
 from latermq_broker.replication.owner import Owner
 from latermq_broker.replication.reader import Reader
-from latermq_broker.replication.replicated_log import Entry, ReplicatedLog
+from latermq_broker.replication.replicated_log import Entry, ReplicatedLog, require_behind
 from latermq_broker.replication.standby import Standby
-from latermq_broker.replication.tenure import TAKE_OVER_MS, Tenure
+from latermq_broker.replication.tenure import TAKE_OVER_MS, Tenure, Wary
 from latermq_broker.replication.validity import EMPTY, Verdict
 from latermq_broker.store.files import Files
 
@@ -112,26 +112,36 @@ class Replica:
             StoreError: the directory or what stands in the log cannot be used.
         """
         place = self._place
-        note = Note(place.cluster, place.shard)
-        copy = LocalCopy(place.directory, self._config.store, self._files, note)
-        self._left_epoch = copy.note.mine[0] + 1 if yields else -1
-        standby = self._standby = Standby(copy, self._config, clock)
-        self._tell(self.figures)
-        owned: Owned | None = None
-        try:
-            tenure = await self._until_mine(standby, stop)
-            if tenure is not None:
-                engine, disk = await standby.begin_life()
-                owner = Owner(
-                    self._engine, tenure, copy.store.log, self._now_ms, copy.note, self._keep
-                )
-                owner.others = self._others
-                self._tell(owner.figures)
-                owned = Owned(owner, engine, disk)
-        finally:
-            if owned is None:
-                await standby.close()
-        return owned
+        while True:
+            note = Note(place.cluster, place.shard)
+            copy = LocalCopy(place.directory, self._config.store, self._files, note)
+            self._left_epoch = copy.note.mine[0] + 1 if yields else -1
+            standby = self._standby = Standby(copy, self._config, clock)
+            self._tell(self.figures)
+            owned: Owned | None = None
+            try:
+                tenure = await self._until_mine(standby, stop)
+                if tenure is not None:
+                    engine, disk = await standby.begin_life()
+                    now_ms = Wary(self._now_ms, clock.wall_ms).now_ms
+                    owner = Owner(
+                        self._engine, tenure, copy.store.log, now_ms, copy.note, self._keep
+                    )
+                    owner.others = self._others
+                    self._tell(owner.figures)
+                    owned = Owned(owner, engine, disk)
+                return owned
+            except EntriesGoneError as error:
+                if standby.engine is not None or not copy.new:
+                    raise StoreUnusableError(
+                        f"{place.directory} is too old: the engine no longer has what comes next "
+                        f"({error}). Empty the directory, and the broker fills it again"
+                    ) from error
+                log.warning("trimming overtook the filling, which begins anew")
+                copy.forget()
+            finally:
+                if owned is None:
+                    await standby.close()
 
     def figures(self) -> ReplicationFigures:
         """Tell how far a standby is; what the owner knows better, `Owner.figures` tells."""
@@ -239,11 +249,6 @@ class Replica:
                     if loop.time() - turn_s >= TURN_S:
                         await asyncio.sleep(0)
                         turn_s = loop.time()
-            except EntriesGoneError as error:
-                raise StoreUnusableError(
-                    f"{self._place.directory} is too old: the engine no longer has what comes next "
-                    f"({error}). Empty the directory, and the broker fills it again"
-                ) from error
             except EngineGoneError as error:
                 log.warning("the engine does not answer", extra={"reason": str(error)})
                 await asyncio.sleep(AWAY_S)
@@ -318,9 +323,10 @@ class Replica:
         mine = (reader.standing or EMPTY).epoch + 1, 1 + secrets.randbelow(TOKEN_MAX)
         standby.copy.claim(*mine)
         fence = fence_of(cluster_hash(self._place.cluster), self._place.shard, *mine)
-        claimed_ms = self._now_ms()
+        claimed_ms, known = self._now_ms(), reader.offset
         try:
             offset = await self._engine.claim(encode_batch(fence))
+            require_behind(offset, known)
         except EngineGoneError as error:
             log.warning("no claim", extra={"reason": str(error)})
             return None

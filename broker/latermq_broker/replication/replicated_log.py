@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from latermq_broker.deferred import Later
+from latermq_broker.errors import EntriesLostError
 
 Offset: TypeAlias = int  # of an entry in the engine's log, from 0
 
@@ -33,6 +34,18 @@ class Entry(NamedTuple):
     data: bytes
 
 
+def require_behind(offset: Offset, end: Offset) -> None:
+    """Have an entry at `offset` stand behind what a quorum had when it was appended, up to `end`.
+
+    Raises EntriesLostError.
+    """
+    if offset < end:
+        raise EntriesLostError(
+            f"the engine has lost what it acknowledged: entry {end - 1} was there, and what was "
+            f"appended behind it is entry {offset}"
+        )
+
+
 class ReplicatedLog(Protocol):
     """One shard's log in the engine.
 
@@ -41,6 +54,7 @@ class ReplicatedLog(Protocol):
             nothing is wrong with asking again.
         FencedError: the engine itself refuses this writer, for ever. Engines that never do so are
             as safe: the rule does not count on it.
+        EntriesLostError: the engine has less than it acknowledged; nobody goes on from there.
     """
 
     async def claim(self, fence: bytes) -> Offset:
@@ -63,7 +77,8 @@ class ReplicatedLog(Protocol):
 
         Yields only what a quorum has. Closing the generator ends it. Raises EngineGoneError after
         the adapter's own attempts: then follow again from the last entry's offset + 1; and
-        EntriesGoneError: `offset` is not 0, and the log begins behind it.
+        EntriesGoneError: `offset` is not 0, and the log begins behind it; EntriesLostError: the log
+        ends before it.
         """
 
     async def trim(self, offset: Offset) -> None:

@@ -39,12 +39,13 @@ SIZES: Final = ShipSizes()
 class Shipment:
     """A batch on its way: `in_flight` until something is known of this copy of it."""
 
-    __slots__ = ("batch", "entry", "in_flight", "shipped_ms")
+    __slots__ = ("batch", "behind", "entry", "in_flight", "shipped_ms")
 
     def __init__(self, batch: Batch, now_ms: int) -> None:
         self.batch = batch
         self.entry = encode_batch(batch)
         self.in_flight = True
+        self.behind = 0  # what the engine had, for certain, when this copy went
         self.shipped_ms = now_ms  # the first copy: it may be the one that counted
 
 

@@ -33,6 +33,7 @@ class Standby:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._kept_s = 0.0
+        self._followed_ms: tuple[int, int] | None = None  # when, and the log's time then
         self._disk: DiskWork | None = None
         self._failure: BaseException | None = None
         self.ready = asyncio.Event()  # for entries
@@ -50,6 +51,7 @@ class Standby:
             self.copy.write(pieces)
             if self.engine is not None:
                 self.engine.follow(self.copy.end)
+                self._followed_ms = self._clock.now_ms(), self.copy.store.log.last_store_ms
         return verdict
 
     async def warm_up_aside(self) -> None:
@@ -102,7 +104,7 @@ class Standby:
         if self.cold:  # its first bytes came with the claim
             self.warm_up()
         store, clock = self.copy.store, self._clock
-        clock.not_before(store.log.last_store_ms)
+        self._set_clock()
         now_ms = clock.now_ms()
         if self.engine is None or self._disk is None:
             self.copy.begin_log(now_ms)
@@ -125,6 +127,18 @@ class Standby:
         disk = DiskWork(engine, self._clock, self._config.store, disk_threads())
         disk.on_failure = self._fail
         return disk
+
+    def _set_clock(self) -> None:
+        """Go on by the clock of the owner before: on it are the ends of leases that it gave.
+
+        Its last record says what it showed, if that was read when it was written: by an engine that
+        follows. Otherwise the own clock has to do, which may be ahead.
+        """
+        if self._followed_ms is None:
+            self._clock.not_before(self.copy.store.log.last_store_ms)
+        else:
+            read_ms, store_ms = self._followed_ms
+            self._clock.go_on_from(store_ms + self._clock.now_ms() - read_ms)
 
     def _fail(self, error: BaseException) -> None:
         self._failure = error

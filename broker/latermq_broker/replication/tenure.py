@@ -15,14 +15,14 @@ proof is that new; but what its clients still wait for was decided long ago: it 
 proves itself with a beat.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from itertools import count
 from typing import Final, NamedTuple
 
 from latermq_broker.replication.batch import Batch
 from latermq_broker.replication.reader import Piece, Reader
-from latermq_broker.replication.replicated_log import UNTOLD, Entry, Offset
+from latermq_broker.replication.replicated_log import UNTOLD, Entry, Offset, require_behind
 from latermq_broker.replication.shipper import SIZES, Shipment, Shipper, ShipSizes
 from latermq_broker.replication.validity import Verdict
 
@@ -39,6 +39,29 @@ class Gap(NamedTuple):
     begin: Offset
     end: Offset | None  # None: the log's, as the engine says it when it is asked now
     shipments: tuple[Shipment, ...]  # of which it was not told where they stand
+
+
+class Wary:
+    """A clock that never falls, on which what the wall clock skips has passed, too.
+
+    A machine that was stopped as a whole may have counted nothing meanwhile: whoever sets its wall
+    clock right again tells of it.
+    """
+
+    def __init__(self, now_ms: Callable[[], int], wall_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._wall_ms = wall_ms
+        self._apart_ms = wall_ms() - now_ms()
+        self._skipped_ms = 0
+
+    def now_ms(self) -> int:
+        """Look at both."""
+        now_ms = self._now_ms()
+        apart_ms = self._wall_ms() - now_ms
+        if apart_ms - self._apart_ms > PAUSE_MS:
+            self._skipped_ms += apart_ms - self._apart_ms
+        self._apart_ms = apart_ms
+        return now_ms + self._skipped_ms
 
 
 class Tenure:
@@ -121,8 +144,12 @@ class Tenure:
 
     def step(self, now_ms: int) -> list[Shipment]:
         """Return what is to be appended to the engine's log now, in this order."""
-        if self.fenced:
-            return []
+        shipments = [] if self.fenced else self._due(now_ms)
+        for shipment in shipments:
+            shipment.behind = self.reader.offset
+        return shipments
+
+    def _due(self, now_ms: int) -> list[Shipment]:
         if self._resend_ms is not None and self.shipper.open:
             shipments = self.shipper.resend() if now_ms >= self._resend_ms else []
             if shipments:
@@ -140,10 +167,14 @@ class Tenure:
     # --- what becomes of it --------------------------------------------------------------------
 
     def reported(self, shipment: Shipment, offset: Offset, now_ms: int) -> None:
-        """Take note that a quorum has a copy of `shipment`, and where it stands."""
+        """Take note that a quorum has a copy of `shipment`, and where it stands.
+
+        Raises EntriesLostError: where something stood already when it was sent.
+        """
         if offset == UNTOLD:
             self._untold.append(shipment)
             return
+        require_behind(offset, shipment.behind)
         heappush(self._reports, (offset, next(self._ties), shipment))
         self._take_reports(now_ms)
 

@@ -17,7 +17,7 @@ from latermq_broker.replication.note import Note, read_note
 from latermq_broker.replication.owner import Owner
 from latermq_broker.replication.reader import Reader
 from latermq_broker.replication.replica import Replica, ReplicaPlace
-from latermq_broker.replication.tenure import Tenure
+from latermq_broker.replication.tenure import PAUSE_MS, Tenure
 from latermq_broker.replication.validity import EMPTY, judge
 from latermq_broker.store.records.record import HEADER_BYTES
 from support.driven_standby import CLUSTER, DIRECTORY, DrivenStandby, ShippedLog
@@ -89,6 +89,32 @@ async def test_an_owner_that_cannot_open_its_port_again_goes() -> None:
     assert said == [True, False]
     owner._settle()
     assert said == [True, False]
+    await owner.stop()
+
+
+async def test_a_pause_is_noticed_before_anybody_is_answered() -> None:
+    """What became durable before it, and is told now, was perhaps decided by an owner before."""
+    rig = EngineRig()
+    log = rig.engine.store.log
+    engine = LogInMemory()
+    engine.entries.append(encode_batch(FENCE))
+    now_ms = 0
+    owner = Owner(engine, tenure(), log, lambda: now_ms, Note("shop", 0), lambda _: None)
+    owner.begin()
+    seen: list[int] = []
+    owner.on_pause = lambda: seen.append(log.durable)
+    rig.send("one")
+    position = await asyncio.get_running_loop().run_in_executor(None, log.sync)
+    now_ms += PAUSE_MS
+    log.synced(position)
+    assert not seen
+    rig.send("two")
+    position = await asyncio.get_running_loop().run_in_executor(None, log.sync)
+    now_ms += PAUSE_MS + 1
+    before = log.durable
+    log.synced(position)
+    assert seen == [before]
+    assert log.durable == position > before
     await owner.stop()
 
 

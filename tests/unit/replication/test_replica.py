@@ -29,8 +29,9 @@ from latermq_broker.replication.note import Note, read_note
 from latermq_broker.replication.replica import RANK_MS, Replica, ReplicaPlace
 from latermq_broker.replication.replicated_log import Entry
 from latermq_broker.replication.tenure import SILENT_MS, TAKE_OVER_MS
-from latermq_broker.store.directory import take_lock
+from latermq_broker.store.directory import LOG_NAME, take_lock
 from latermq_broker.store.files import RealFiles
+from latermq_broker.store.log.segment import segment_name
 from support.driven_standby import CLUSTER, ShippedLog
 from support.engine_rig import EngineRig, short_store
 from support.log_in_memory import LogInMemory
@@ -43,6 +44,10 @@ ANOTHER = fence_of(cluster_hash("shop"), 0, 1, 7)
 def beat(number: int) -> Batch:
     """Of the owner whose fence is `ANOTHER`."""
     return ANOTHER._replace(sequence=number, fence=False)
+
+
+def decoded(entry: bytes) -> Batch:
+    return decode_batch(entry, 0)
 
 
 class Engine(LogInMemory):
@@ -109,8 +114,7 @@ class Ticking(LogInMemory):
         return self.now_ms
 
     def fences(self) -> list[Batch]:
-        batches = [decode_batch(entry, 0) for entry in self.entries]
-        return [batch for batch in batches if batch.fence]
+        return [batch for batch in map(decoded, self.entries) if batch.fence]
 
 
 class Electing(Ticking):
@@ -363,3 +367,66 @@ async def test_who_handed_over_leaves_the_log_to_others_for_a_while(
         assert await replica.take_over(SystemClock(), stop, yields=again) is None
         assert (claims[-1] - began_ms >= TAKE_OVER_MS) is again
         engine.entries.append(encode_batch(hand_over_of(decode_batch(engine.entries[-1], 0))))
+
+
+class Trimmed(LogInMemory):
+    """Loses what is before its entry `front` when a reader has two, which cannot go on then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rig = rig = EngineRig(store=short_store())
+        self.entries = ShippedLog(rig.engine.store.log).entries
+        for _ in range(40):
+            rig.send("old", body=bytes(1_000))
+        rig.advance(120_000)
+        rig.send("new")
+        rig.retain()
+        self.base = rig.engine.store.log.segments[0].base
+        places = [(batch.segment, batch.position) for batch in map(decoded, self.entries)]
+        self.front = next(
+            at for at, (size, base) in enumerate(places) if size and base == self.base
+        )
+        assert self.front > 2
+
+    async def follow(self, offset: int) -> AsyncIterator[Entry]:
+        async for entry in super().follow(offset):
+            yield entry
+            if entry.offset == 1:
+                self.begin = self.front
+                raise EngineGoneError("a node of the engine is being started again")
+
+
+async def test_a_filling_that_trimming_overtakes_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is in the directory that the engine did not just give."""
+    monkeypatch.setattr(replica_module, "AWAY_S", 0.0)
+    engine, stop = Trimmed(), asyncio.Event()
+    place = ReplicaPlace(cluster=CLUSTER, shard=0, directory=tmp_path / "data")
+    replica = Replica(place, engine, engine.rig.config, RealFiles(), lambda: 0)  # no silence
+    following = asyncio.create_task(replica.take_over(SystemClock(), stop))
+    async with asyncio.timeout(patient(30)):
+        while replica.figures().position < engine.rig.engine.store.log.end:
+            await asyncio.sleep(0)
+    stop.set()
+    assert await following is None
+    names = sorted(path.name for path in (place.directory / LOG_NAME).iterdir())
+    assert names[0] == segment_name(engine.base)
+
+
+async def test_a_directory_that_trimming_overtook_while_it_was_closed_is_left_alone(
+    tmp_path: Path,
+) -> None:
+    """It may have been more than a copy: whoever empties it has looked."""
+    engine = Trimmed()
+    place = ReplicaPlace(cluster=CLUSTER, shard=0, directory=tmp_path / "data")
+    copy = LocalCopy(place.directory, engine.rig.config.store, RealFiles(), Note(CLUSTER, 0))
+    for offset in range(2):
+        copy.write(copy.reader.read(Entry(offset, engine.entries[offset]))[1])
+    await copy.keep()
+    copy.close()
+    engine.begin = engine.front
+    replica = Replica(place, engine, engine.rig.config, RealFiles(), lambda: 0)
+    with pytest.raises(StoreUnusableError, match="too old"):
+        await replica.take_over(SystemClock(), asyncio.Event())
+    assert (place.directory / LOG_NAME / segment_name(0)).exists()

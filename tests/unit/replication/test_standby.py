@@ -1,6 +1,9 @@
-"""What becomes of an engine that only follows: it keeps nothing that its owner let go."""
+"""What becomes of an engine that only follows: it keeps nothing that its owner let go; and of the
+time, when it takes over."""
 
 from dataclasses import replace
+
+import pytest
 
 from latermq_broker.config.config import LiteConfig
 from latermq_broker.engine.catalog.lites import lite_key
@@ -16,9 +19,11 @@ FIRED = 300
 class FollowedRig(EngineRig):
     """With a standby, which has read all that is there and goes on with the log."""
 
-    def follow(self) -> None:
+    def follow(self, ahead_ms: int = 0) -> None:
         shipped = ShippedLog(self.engine.store.log)
-        self.standby = DrivenStandby(shipped, self.config, MemoryFiles(), lambda: self.now_ms)
+        self.standby = DrivenStandby(
+            shipped, self.config, MemoryFiles(), lambda: self.now_ms + ahead_ms
+        )
         self.follower = self.standby.engine
 
     def told(self) -> None:
@@ -77,3 +82,22 @@ async def test_lite_topics_that_expired_are_gone() -> None:
             [parent] = engine._state.lites.values()
             assert not parent.topics
             assert not parent.reader(group.id).ready
+
+
+@pytest.mark.parametrize("ahead_ms", [20 * SECOND_MS, 0, -20 * SECOND_MS])
+async def test_a_lease_lasts_by_the_clock_by_which_it_was_given(ahead_ms: int) -> None:
+    """The next owner's clock is another. Times of day are on it, and nothing else."""
+    rig = FollowedRig()
+    rig.follow(ahead_ms)
+    rig.send("one")
+    assert len(rig.receive(lease_ms=15 * SECOND_MS)) == 1
+    rig.told()
+    rig.now_ms += 3 * SECOND_MS
+    rig.engine, _ = await rig.standby.standby.begin_life()
+    clock = rig.standby.standby._clock
+    assert clock.now_ms() == rig.now_ms
+    assert clock.wall_offset_ms == ahead_ms
+    rig.advance(12 * SECOND_MS - 1)
+    assert not rig.receive()
+    rig.advance(1)
+    assert len(rig.receive()) == 1

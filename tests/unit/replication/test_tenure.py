@@ -1,24 +1,29 @@
 """An owner and the time: what it may still say."""
 
+import pytest
+
+from latermq_broker.errors import EntriesLostError
 from latermq_broker.replication.batch import encode_batch, fence_of, hand_over_of
 from latermq_broker.replication.reader import Piece, Reader
 from latermq_broker.replication.replicated_log import UNTOLD, Entry
+from latermq_broker.replication.shipper import SIZES, ShipSizes
 from latermq_broker.replication.tenure import (
     BEAT_MS,
     PAUSE_MS,
     RESEND_MS,
     SILENT_MS,
     Tenure,
+    Wary,
 )
 from latermq_broker.replication.validity import EMPTY, judge
 
 FENCE = fence_of(1, 1, 1, 77)
 
 
-def tenure(heard_ms: int = 0) -> Tenure:
+def tenure(heard_ms: int = 0, sizes: ShipSizes = SIZES) -> Tenure:
     """One that claimed an empty log at 10,000 ms; its fence is the entry 0."""
     _, standing = judge(EMPTY, FENCE, 0)
-    return Tenure(FENCE, Reader(1, 1, standing, 1), 10_000, heard_ms)
+    return Tenure(FENCE, Reader(1, 1, standing, 1), 10_000, heard_ms, sizes)
 
 
 def test_a_proof_is_as_old_as_the_batch_that_it_is() -> None:
@@ -52,6 +57,30 @@ def test_a_pause_is_noticed() -> None:
     assert not it.look(10_002 + 2 * PAUSE_MS)
 
 
+@pytest.mark.parametrize(
+    ("counted_ms", "passed_ms", "jumps"),
+    [
+        (50, 50, False),
+        (50, 50 + PAUSE_MS, False),  # set a little
+        (50, 51 + PAUSE_MS, True),  # a machine that was stopped, and did not count it
+        (51 + PAUSE_MS, 51 + PAUSE_MS, True),
+        (50, -3_600_000, False),
+    ],
+)
+def test_a_pause_that_only_the_wall_clock_knows_of_is_one(
+    counted_ms: int, passed_ms: int, jumps: bool
+) -> None:
+    counted, wall = 10_000, 1_700_000_000_000
+    clock = Wary(lambda: counted, lambda: wall)
+    it = tenure()
+    assert not it.look(clock.now_ms())
+    counted, wall = counted + counted_ms, wall + passed_ms
+    assert it.look(clock.now_ms()) is jumps
+    assert it.serving(clock.now_ms()) is not jumps
+    assert not it.look(clock.now_ms())
+    assert clock.now_ms() - 10_000 == max(counted_ms, passed_ms if jumps else 0)
+
+
 def test_what_is_known_without_reading_ends_at_the_first_gap() -> None:
     it = tenure()
     it.add(Piece(0, bytes(100), 1_000), last=True)
@@ -67,6 +96,36 @@ def test_what_is_known_without_reading_ends_at_the_first_gap() -> None:
     assert (gap.begin, gap.end) == (2, 4)
     assert it.gap() is None
     it.read(gap, [], 4, 10_004)  # what stood there was nobody's
+    assert it.valid_end == 110
+
+
+def test_an_engine_that_lost_its_end_is_found_out() -> None:
+    """It acknowledged the entries up to 3, and then has an entry 2 that comes behind them."""
+    it = tenure()
+    for offset in (1, 2, 3):
+        it.add(Piece(8 * offset, bytes(8), 1_000 if offset == 1 else 0), last=True)
+        (shipment,) = it.step(10_000)
+        it.reported(shipment, offset, 10_001)
+    promised = it.valid_end
+    it.add(Piece(promised, bytes(8), 0), last=True)
+    (shipment,) = it.step(10_002)
+    with pytest.raises(EntriesLostError, match="entry 3 was there"):
+        it.reported(shipment, 2, 10_003)
+    assert it.valid_end == promised
+
+
+def test_a_report_that_comes_late_is_no_loss() -> None:
+    """What it is of was read meanwhile, with what else stood there."""
+    it = tenure(sizes=ShipSizes(ship_bytes=1))
+    it.add(Piece(0, bytes(100), 1_000), last=True)
+    (first,) = it.step(10_000)
+    it.add(Piece(100, bytes(10), 0), last=True)
+    (second,) = it.step(10_000)
+    it.reported(first, UNTOLD, 10_001)
+    gap = it.gap()
+    assert gap is not None
+    it.read(gap, [Entry(1, first.entry), Entry(2, second.entry)], 3, 10_002)
+    it.reported(second, 2, 10_003)
     assert it.valid_end == 110
 
 

@@ -92,6 +92,7 @@ class CommitLog:
         # Where others keep the log, too: what was written, piece by piece, and that they have it.
         self.after_write: Callable[[Sequence[WrittenPiece]], None] | None = None
         self.until_kept: Callable[[int], None] | None = None
+        self.before_durable: Callable[[], None] = _nothing  # and anybody is answered for it
 
     # --- start ---------------------------------------------------------------------------------
 
@@ -368,6 +369,7 @@ class CommitLog:
         """Note in the loop what `sync` returned."""
         if position <= self.durable:
             return
+        self.before_durable()
         self.durable = position
         while self._unsynced and self._unsynced[0].end <= position:
             self._sealed.append(self._unsynced.pop(0))
@@ -440,7 +442,7 @@ def _erase(files: Files, pieces: Sequence[_Piece]) -> None:
 
 
 def _nothing() -> None:
-    """After a roll, for a log that no store has taken over."""
+    """Stand where nobody wants to be told."""
 
 
 def _too_large(length: int, length_max: int) -> str:
