@@ -1,1 +1,1 @@
-"""Text that both sides write alike."""
+"""What both sides say alike: text, and the figures of several shards as one."""

@@ -8,9 +8,14 @@ from datetime import timedelta
 import pytest
 
 import latermq
+from latermq import admin
+from latermq_console.drawing import words
+from latermq_console.reading import history, watch
+from latermq_proto.latermq.v1 import broker_pb2
 from support import console_story as shop
 from support.cluster_process import Machines
 from support.console_rig import Visitor, visiting
+from support.prometheus_api import PrometheusApi
 
 DEAD = 12
 DELAYED = 12
@@ -167,18 +172,131 @@ async def test_a_group_is_moved_in_all_shards(endpoint: str) -> None:
         assert "<b>0</b> to be read again" in page
 
 
+def of_row(page: str, key: str, label: str) -> str:
+    """Return a cell of the row with that key, "" where there is no such row."""
+    found = re.search(rf'data-key="{key}".*?data-label="{label}"[^>]*>([^<]*)<', page, re.DOTALL)
+    return found[1] if found is not None else ""
+
+
+async def test_how_far_a_group_is_is_of_all_shards_together(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "PERIOD_S", 0.05)
+    await shop.make_topic(endpoint, "parcels", queues=2)
+    await shop.make_groups(endpoint, "packing")
+    async with (
+        visiting(endpoint) as (_, visitor),
+        latermq.connect(endpoint) as mq,
+        mq.simple_consumer("parcels", group="packing") as consumer,
+    ):
+        await shop.send_orders(mq, ["fine"] * 8, topic="parcels")
+        taken: list[latermq.Delivery] = []
+        while len(taken) < 8:
+            taken += await consumer.receive(8, invisible=timedelta(minutes=5))
+        await shop.send_orders(mq, ["fine"] * 6, topic="parcels")
+        for path in ("/", "/groups?q=packing"):
+            while of_row(page := await visitor.get(path), "packing", "Lag") != "6":
+                await asyncio.sleep(0.02)
+            assert of_row(page, "packing", "In flight") == "8"
+        page = await visitor.until("/groups/packing", *(each.message_id for each in taken))
+        assert of_row(page, "parcels", "Ready") == "6"
+        assert sum(int(of_row(page, f"shard {n}", "Ready")) for n in SHARDS) == 6
+        lags = re.findall(
+            r'Lag of queue \d of shard (\d)"></progress><span class="num">(\d+)', page
+        )
+        assert {shard for shard, _ in lags} == {*SHARDS}
+        assert sum(int(lag) for _, lag in lags) == 6
+        assert {*shards_in(page)} == {*SHARDS}, "its consumer is connected to both"
+        assert "<b>8</b> in flight" in await visitor.get("/groups/packing/delete")
+
+
+async def test_topics_are_of_all_shards_together(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("latermq_console.pages.groups.PAGE", 1)
+    for name in ("stored-a", "stored-b"):
+        await shop.make_topic(endpoint, name, queues=1)
+    async with visiting(endpoint) as (_, visitor), latermq.connect(endpoint) as mq:
+        await shop.send_orders(mq, ["fine"] * 6, topic="stored-b")
+        page = await visitor.until("/topics/stored-b", "<dd>6 messages</dd>")
+        assert shards_in(page) == [*SHARDS], "a queue of each"
+        assert "<b>6</b> stored" in await visitor.get("/topics/stored-b/delete")
+        seen: dict[str, str] = {}
+        path = "/topics"
+        while path:
+            page = await visitor.get(path)
+            (name,) = re.findall(r'<tr data-key="([^"]+)"', page)
+            assert name not in seen
+            seen[name] = of_row(page, name, "Stored")
+            following = re.findall(r'rel="next" href="([^"]+)"', page)
+            path = following[0] if following else ""
+        assert [*seen] == sorted(seen)
+        assert (seen["stored-a"], seen["stored-b"]) == ("0", "6")
+
+
+async def test_figures_are_of_all_shards_together(machines: Machines, endpoint: str) -> None:
+    sent, request = 0, broker_pb2.GetBrokerRequest()
+    for each in machines.shards:
+        with admin.connect(each.endpoint) as broker:
+            sent += broker.call(broker.brokers.GetBroker, request).broker.totals.messages_sent
+    async with visiting(endpoint) as (_, visitor):
+        page = await visitor.get("/")
+        assert f"{words.short(sent)} since the start" in page
+        assert ">2 shards<" in page
+        for shard in SHARDS:
+            page = await visitor.get(f"/broker?shard={shard}")
+            assert f"shard-0{shard}" in page
+            assert f'href="/broker?shard={shard}" aria-current="true"' in page
+        await visitor.get("/broker?shard=7")
+        assert visitor.status == 400
+
+
+async def test_lines_of_the_past_are_of_all_shards(
+    machines: Machines, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "FRESH_S", 0.0)
+    with PrometheusApi() as api:
+        async with visiting(endpoint, prometheus=api.url) as (_, visitor):
+            for number, shard in enumerate(machines.shards):
+                await visitor.until("/", f"it has no figures of shard {number}")
+                await api.know(shard.endpoint, shard=str(number))
+            await visitor.until("/", "at most 120/s")
+            assert 'instance=~"broker0:9464|broker1:9464"' in api.asked[-1]["query"]
+
+
+async def test_the_rest_is_shown_while_the_consoles_own_shard_is_silent(
+    machines: Machines, endpoint: str
+) -> None:
+    async with visiting(endpoint) as (_, visitor):
+        assert ">2 shards<" in await visitor.get("/")
+        machines.shards[0].kill()
+        try:
+            for path in ("/", "/groups/billing", "/topics", "/topics/orders", "/dead"):
+                page = await visitor.until(path, "What is below is not all")
+                assert visitor.status == 200, path
+                assert "shard 0: " in page, path
+            assert "Nothing needs a person" not in await visitor.get("/")
+            assert "/dead/billing@1" in await visitor.get("/dead")
+        finally:
+            await asyncio.to_thread(machines.shards[0].start)
+        while "is not all" in await visitor.get("/"):
+            await asyncio.sleep(0.05)
+
+
 async def test_a_silent_shard_is_named_and_the_rest_is_shown(
     machines: Machines, endpoint: str
 ) -> None:
     machines.shards[1].kill()
     try:
         async with visiting(endpoint) as (_, visitor):
-            for path in ("/dead", "/dead/billing", "/pending", "/transactions", "/clients",
+            for path in ("/", "/dead", "/dead/billing", "/pending", "/transactions", "/clients",
+                         "/groups/billing", "/topics", "/topics/orders",
                          "/messages?q=A-1001&topic=orders"):  # fmt: skip
                 page = await visitor.get(path)
                 assert visitor.status == 200, path
                 assert "What is below is not all" in page, path
                 assert "shard 1: " in page, path
+            await visitor.until("/groups", "What is below is not all", "shard 1: ")
             assert "/dead/billing@0" in await visitor.get("/dead")
             await visitor.get(f"/messages/{'0' * 34}")
             assert visitor.status == 503, "it may be where nobody answers"

@@ -28,6 +28,7 @@ class PrometheusApi:
 
     def __init__(self) -> None:
         self.started_at_ms: list[int] = []
+        self._labels: dict[int, dict[str, str]] = {}
         self.trouble = ""
         self.asked: list[dict[str, str]] = []
         self._ends = threading.Event()
@@ -59,11 +60,12 @@ class PrometheusApi:
         self._thread.join()
         self._server.server_close()
 
-    async def know(self, endpoint: str) -> None:
-        """Scrape a broker, from now on."""
+    async def know(self, endpoint: str, **labels: str) -> None:
+        """Scrape a broker, from now on, whose samples have these labels, too."""
         broker = admin.connect_async(endpoint)
         try:
             answer = await broker.call(broker.brokers.GetBroker, broker_pb2.GetBrokerRequest())
+            self._labels[len(self.started_at_ms)] = labels
             self.started_at_ms.append(int(answer.broker.started_at_ms))
         finally:
             await broker.close()
@@ -84,7 +86,8 @@ class PrometheusApi:
             return 200, b" " * (2 << 20)
         if path == "/api/v1/query":
             return 200, _success("vector", [
-                {"metric": {**LABELS, "instance": f"broker{number}:9464"},
+                {"metric": {**LABELS, "instance": f"broker{number}:9464",
+                            **self._labels.get(number, {})},
                  "value": [1.0, str(ms / 1_000)]}
                 for number, ms in enumerate(self.started_at_ms)
             ])  # fmt: skip

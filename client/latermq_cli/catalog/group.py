@@ -1,7 +1,6 @@
 """`latermq group`: create, alter, list, show, delete, reset."""
 
 from collections.abc import Callable
-from itertools import islice
 from typing import Any, Final, TypeVar
 
 import click
@@ -27,6 +26,7 @@ from latermq_cli.terminal.times import format_ago, format_instant
 from latermq_cli.terminal.watch import watch_option
 from latermq_proto.latermq.v1 import group_pb2
 from latermq_text.durations import format_duration
+from latermq_text.whole import whole_group
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -233,10 +233,10 @@ def show(name: str, endpoint: str, as_json: bool) -> None:
     """Show the group NAME: its policy, and how far it is with each topic."""
     with Connection(endpoint) as broker:
         shards = broker.shards
-        settings = _of_all(shards, name)
+        settings, topics = _of_all(shards, name)
     if as_json:
-        topics = [shards.jsonable(each) for each in settings.topics]
-        print_json({**jsonable(settings), "topics": topics})
+        shown = [shards.jsonable(each) for each in topics]
+        print_json({**jsonable(settings), "topics": shown})
         shards.finish()
         return
     dead = "none"
@@ -258,18 +258,18 @@ def show(name: str, endpoint: str, as_json: bool) -> None:
             "receives a message does not want, none of them gets"
         )
     click.echo()
-    if not settings.topics:
+    if not topics:
         click.echo("it has read no topic yet")
         shards.finish()
         return
     now_ms = clock.now_ms()
     columns = (Column("TOPIC", flex=True), *LAG_COLUMNS, Column("LAST CONSUMED"))
-    rows = [_progress_row(each, now_ms) for each in settings.topics]
-    print_table(shards.columns(columns), shards.rows(rows, settings.topics))
-    blocked = sum(each.blocked_message_group_count for each in settings.topics)
+    rows = [_progress_row(each, now_ms) for each in topics]
+    print_table(shards.columns(columns), shards.rows(rows, topics))
+    blocked = sum(each.blocked_message_group_count for each in topics)
     if blocked:
-        parked = sum(each.parked_message_group_count for each in settings.topics)
-        held = sum(each.held_count for each in settings.topics)
+        parked = sum(each.parked_message_group_count for each in topics)
+        held = sum(each.held_count for each in topics)
         click.echo()
         click.echo(
             f"{counted(blocked, 'message group')} blocked, {parked:,} of them by dead letters, "
@@ -278,20 +278,14 @@ def show(name: str, endpoint: str, as_json: bool) -> None:
     shards.finish()
 
 
-def _of_all(shards: Shards, name: str) -> Any:
-    """Return what all shards have of a group, as one."""
+def _of_all(shards: Shards, name: str) -> tuple[group_pb2.Group, list[group_pb2.TopicProgress]]:
+    """Return what all shards have of a group, as one, and how far it is in each."""
     request = group_pb2.GetGroupRequest(name=name)
     parts = shards.each(lambda broker: broker.call(broker.groups.GetGroup, request).group)
-    (_, whole), *others = parts
-    counts = [len(part.topics) for _, part in parts]
-    for _, part in others:
-        whole.dead_letter_count += part.dead_letter_count
-        whole.topics.extend(part.topics)
-        whole.unequal_filters.extend(part.unequal_filters)
-    progress = iter(whole.topics)
-    for (number, _), count in zip(parts, counts, strict=True):
-        shards.remember(number, islice(progress, count))
-    return whole
+    for number, part in parts:
+        shards.remember(number, part.topics)
+    topics = [each for _, part in parts for each in part.topics]
+    return whole_group([part for _, part in parts]), topics
 
 
 @group.command(epilog=example("latermq group delete billing --yes"))

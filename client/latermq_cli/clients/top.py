@@ -1,7 +1,8 @@
 """`latermq top`: the groups on one screen, worst first; what one of them holds and fails on.
 
 A page is made of what the other commands ask for, so it shows nothing that they do not. Of a
-cluster it shows the groups of every shard; a shard that does not answer is named below the head.
+cluster a group's line is of all shards together, and inside each has lines of its own; a shard that
+does not answer is named below the head.
 """
 
 import os
@@ -32,6 +33,7 @@ from latermq_proto.latermq.v1 import (
 )
 from latermq_text.durations import format_duration
 from latermq_text.letters import failure_of
+from latermq_text.whole import whole_group
 
 GROUPS_MAX: Final = 10_000
 ROWS_MAX: Final = 8  # of clients, and of failures, of one group
@@ -143,24 +145,25 @@ class Top:
         return sorted(rows, key=lambda row: SORTS[self.sort](row[1]), reverse=True)
 
     def _groups(self, width: int, rows_max: int) -> Iterator[str]:
-        shards = self._broker.shards
-        groups = self.listed()
-        self._names = [group.name for _, group in groups]
+        """Show the groups, each of all shards together, the worst first."""
+        by_name: dict[str, list[group_pb2.Group]] = {}
+        for _, group in self.listed():
+            by_name.setdefault(group.name, []).append(group)
+        groups = sorted(map(whole_group, by_name.values()), key=SORTS[self.sort], reverse=True)
+        self._names = [group.name for group in groups]
         self._chosen = min(self._chosen, max(0, len(groups) - 1))
         first = max(0, self._chosen - max(1, rows_max) + 1)
         now_ms = clock.now_ms()
-        columns = shards.columns(
-            (
-                Column("GROUP", flex=True), *LAG_COLUMNS,
-                Column("FAILED", right=True), Column("DEAD", right=True),
-            )
+        columns = (
+            Column("GROUP", flex=True), *LAG_COLUMNS,
+            Column("FAILED", right=True), Column("DEAD", right=True),
         )  # fmt: skip
         rows = [
             (
-                *shards.cell(number), group.name, *lag_cells(group.progress, now_ms),
+                group.name, *lag_cells(group.progress, now_ms),
                 rate(group.progress.failed_per_s), f"{group.dead_letter_count:,}",
             )
-            for number, group in groups[first : first + max(1, rows_max)]
+            for group in groups[first : first + max(1, rows_max)]
         ]  # fmt: skip
         head, *lines = render(columns, rows, width - 2)
         yield f"  {head}"
@@ -234,7 +237,8 @@ class Top:
 def top(every: float, once: bool, endpoint: str, as_json: bool) -> None:
     """Watch the consumer groups: who is behind, who fails, how late the broker is.
 
-    READY, BEHIND, HELD and the rates are as in `latermq group list`. Of a cluster, all shards.
+    READY, BEHIND, HELD and the rates are as in `latermq group list`. Of a cluster, all shards
+    together; inside a group, and with --json, each for itself.
     """
     with Connection(endpoint) as broker:
         screen = Top(broker)

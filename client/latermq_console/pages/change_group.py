@@ -10,7 +10,7 @@ from latermq.backoff import Backoff
 from latermq.errors import LaterMQError
 from latermq_console import clock
 from latermq_console.drawing.links import segment
-from latermq_console.pages.groups import QUEUES_MAX, lag_by_queue
+from latermq_console.pages.groups import QUEUES_MAX, lag_by_queue, whole_of
 from latermq_console.pages.letter_filter import instant_ms
 from latermq_console.pages.sure import check_name
 from latermq_console.reading.desk import Desk
@@ -72,9 +72,9 @@ async def alter(view: View) -> Response:
 
 async def plan_reset(view: View) -> Response:
     """Show what moving a group to another time in a topic would do. Nothing is changed."""
-    desk, name, topic = view.desk, view.path("group"), view.asked("topic")
-    answer = await desk.call(desk.admin.groups.GetGroup, group_pb2.GetGroupRequest(name=name))
-    progress = next((each for each in answer.group.topics if each.topic == topic), None)
+    name, topic = view.path("group"), view.asked("topic")
+    group, _ = await whole_of(view, name, age_s=0)
+    progress = next((each for each in group.topics if each.topic == topic), None)
     to_ms = _target_ms(view.asked("to"))
     desks = await view.shards.desks()
     planned = await asyncio.gather(
@@ -123,9 +123,8 @@ async def reset(view: View) -> Response:
 
 async def plan_delete(view: View) -> Response:
     """Show what would go with a group. Nothing is changed."""
-    desk, name = view.desk, view.path("group")
-    answer = await desk.call(desk.admin.groups.GetGroup, group_pb2.GetGroupRequest(name=name))
-    return view.render("group_delete.html", group=answer.group)
+    group, parts = await whole_of(view, view.path("group"), age_s=0)
+    return view.render("group_delete.html", group=group, silent=parts.silent)
 
 
 async def delete(view: View) -> Response:
@@ -161,7 +160,7 @@ async def _moves(
     desk: Desk, shard: int, group: str, topic: str, to_ms: int
 ) -> tuple[list[Move], str]:
     """Return the moves by queue, or why they are not known."""
-    lags, problem = await lag_by_queue(desk, group, topic)
+    lags, problem = await lag_by_queue(desk, shard, group, topic)
     try:
         targets = await asyncio.gather(
             *(_offset_at(desk, topic, each.queue_id, to_ms) for each in lags)

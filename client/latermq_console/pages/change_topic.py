@@ -9,6 +9,7 @@ from latermq_console.pages.sure import check_name
 from latermq_console.serving.console import FormError, View
 from latermq_proto.latermq.v1 import topic_pb2
 from latermq_text.durations import parse_duration_ms
+from latermq_text.whole import whole_topic
 
 TYPES: Final = ("mixed", "normal", "fifo", "delay", "transaction", "priority", "lite")
 QUEUES_MAX: Final = 1 << 16
@@ -37,9 +38,11 @@ async def alter(view: View) -> Response:
 
 async def plan_delete(view: View) -> Response:
     """Show what would go with a topic. Nothing is changed."""
-    desk, name = view.desk, view.path("topic")
-    answer = await desk.call(desk.admin.topics.GetTopic, topic_pb2.GetTopicRequest(name=name))
-    return view.render("topic_delete.html", topic=answer.topic)
+    request = topic_pb2.GetTopicRequest(name=view.path("topic"))
+    method = view.desk.admin.topics.GetTopic
+    parts = await view.shards.each(method, lambda _: request, age_s=0)
+    topic = whole_topic([answer.topic for _, answer in parts.answers])
+    return view.render("topic_delete.html", topic=topic, silent=parts.silent)
 
 
 async def delete(view: View) -> Response:

@@ -12,7 +12,6 @@ from latermq_console.drawing.words import counted
 from latermq_console.pages.letter_filter import Asked, asked_of
 from latermq_console.reading.jobs import words_of
 from latermq_console.reading.letters import Kind, Tally, page_of, shown_topics
-from latermq_console.reading.watch import GroupState
 from latermq_console.serving.console import View
 from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
 from latermq_proto.latermq.v1 import group_pb2
@@ -37,7 +36,7 @@ class KindRow(NamedTuple):
 
 
 class GroupRow(NamedTuple):
-    """A group's letters in one shard; what came lately is known of the console's own broker."""
+    """A group's letters in one shard, and what of them came lately."""
 
     place: str  # in an address: billing, or billing@1 in a cluster
     name: str
@@ -52,7 +51,7 @@ async def groups(view: View) -> Response:
     await view.watch.ready(FIRST_LOOK_S)
     error, silent, several = view.watch.groups_error, list[str](), False
     rows = [
-        GroupRow(state.name, state.name, 0, state.dead, state.died_lately, _line(state))
+        _row(view, state.name, state.name, 0, state.dead)
         for state in view.watch.groups.values() if state.dead
     ]  # fmt: skip
     if len(await view.shards.desks()) > 1 and not error:
@@ -83,7 +82,7 @@ async def _of_shards(view: View, name: str = "") -> tuple[list[GroupRow], list[s
         )
         states, silent = page.rows, page.silent
     rows = [
-        GroupRow(f"{group.name}@{shard}", group.name, shard, group.dead_letter_count, 0, "")
+        _row(view, f"{group.name}@{shard}", group.name, shard, group.dead_letter_count)
         for shard, group in states if group.dead_letter_count
     ]  # fmt: skip
     return rows, silent
@@ -163,9 +162,12 @@ async def letter(view: View) -> Response:
     )
 
 
-def _line(state: GroupState) -> Any:
-    values = [float(count) for _, count in state.deads]
-    return charts.spark(values, f"{counted(state.dead, 'dead letter')} now", "bad")
+def _row(view: View, place: str, name: str, shard: int, dead: int) -> GroupRow:
+    state = view.watch.groups.get(name)
+    deaths = state.deaths.get(shard) if state is not None else None
+    values = [float(count) for _, count in deaths.counts] if deaths is not None else []
+    line = charts.spark(values, f"{counted(dead, 'dead letter')} now", "bad")
+    return GroupRow(place, name, shard, dead, deaths.lately if deaths is not None else 0, line)
 
 
 def _kind_rows(tally: Tally, asked: Asked) -> list[KindRow]:

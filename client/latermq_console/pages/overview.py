@@ -12,22 +12,22 @@ from latermq_console.drawing.figures import Figure, figure
 from latermq_console.pages.past import past_of, title_of
 from latermq_console.reading.findings import findings
 from latermq_console.reading.history import Lines
-from latermq_console.reading.watch import Sample, Watch, grown, rates, thinned
+from latermq_console.reading.shards import Parts
+from latermq_console.reading.watch import Sample, Watch, free_percent, grown, rates, thinned
 from latermq_console.serving.console import View
-from latermq_proto.latermq.v1 import broker_pb2, cluster_pb2
+from latermq_proto.latermq.v1 import broker_pb2
 from latermq_text.durations import format_duration
 
 FIRST_LOOK_S: Final = 1.5  # a page waits so long for figures that nobody has asked for yet
 GROUPS_SHOWN: Final = 8
 RATES: Final = ("sent", "delivered", "acknowledged", "failed")
 NAMED_PAGES: Final = ("dead", "groups")
-CLUSTER_S: Final = 60.0  # a cluster has the shards it was made with
 
 
 async def overview(view: View) -> Response:
     """Show the overview. Raises LaterMQError: the user is none any more, or nobody answers."""
-    desk, watch = view.desk, view.watch
-    answer = await desk.look(desk.admin.brokers.GetBroker, broker_pb2.GetBrokerRequest())
+    watch, request = view.watch, broker_pb2.GetBrokerRequest()
+    parts = await view.shards.each(view.desk.admin.brokers.GetBroker, lambda _: request)
     await watch.ready(FIRST_LOOK_S)
     now_ms = clock.now_ms()
     states = list(watch.groups.values())
@@ -37,9 +37,11 @@ async def overview(view: View) -> Response:
     lines = past.lines if past is not None and past.lines else _lines(samples)
     return view.render(
         "overview.html",
-        broker=answer.broker,
+        brokers=[answer.broker for _, answer in parts.answers],
+        shards=len(parts.answers) + len(parts.unheard),
+        silent=parts.silent,
         findings=findings(watch, now_ms),
-        figures=_figures(answer.broker, samples, lines, watch),
+        figures=_figures(parts, samples, lines, watch),
         kept=title_of(past, _kept_words(samples)),
         past=past,
         groups=behind[:GROUPS_SHOWN],
@@ -49,12 +51,12 @@ async def overview(view: View) -> Response:
 
 
 async def broker(view: View) -> Response:
-    """Show everything the broker tells of itself."""
-    desk = view.desk
+    """Show everything a broker tells of itself: the console's own, or that of a shard."""
+    desks = await view.shards.desks()
+    _, desk = await view.whose(f"@{view.asked('shard')}")
     answer = await desk.look(desk.admin.brokers.GetBroker, broker_pb2.GetBrokerRequest())
-    request = cluster_pb2.DescribeClusterRequest(endpoints=desk.admin.access_point)
-    cluster, _ = await desk.tried(desk.admin.cluster.DescribeCluster, request, age_s=CLUSTER_S)
-    return view.render("broker.html", broker=answer.broker, cluster=cluster)
+    shown = next((shard for shard, each in desks.items() if each is desk), 0)
+    return view.render("broker.html", broker=answer.broker, shards=list(desks), shown=shown)
 
 
 async def jump(view: View) -> Response:
@@ -82,22 +84,25 @@ def _lines(samples: Sequence[Sample]) -> Lines:
     }
 
 
-def _figures(
-    state: broker_pb2.Broker, samples: Sequence[Sample], lines: Lines, watch: Watch
-) -> list[Figure]:
+def _figures(parts: Parts, samples: Sequence[Sample], lines: Lines, watch: Watch) -> list[Figure]:
+    """Return the figures of all shards that answer; the disk is that with the least room."""
+    brokers = {shard: answer.broker for shard, answer in parts.answers}
+
     def rate(name: str, title: str, note: str, kind: str = "") -> Figure:
         now = words.rate(_recent(rates(samples, name)))
         return figure(title, now, lines.get(name, []), words.rate, note, unit="/s", kind=kind)
 
     known = bool(watch.groups)  # or this user is not told of groups
-    late_ms = state.totals.lateness_p99_ms
+    late_ms = max(each.totals.lateness_p99_ms for each in brokers.values())
     lag = sum(each.lag for each in watch.groups.values())
     dead = sum(each.dead for each in watch.groups.values())
     died = grown(samples, "dead")
-    disk = state.disk
-    free = disk.free_bytes / max(1, disk.total_bytes) * 100
+    sent = sum(each.totals.messages_sent for each in brokers.values())
+    shard = max(brokers, key=lambda n: (brokers[n].disk.state, -free_percent(brokers[n].disk)))
+    disk, log = brokers[shard].disk, brokers[shard].log
+    of = f" of shard {shard}" if parts.several else ""
     return [
-        rate("sent", "Sent", f"{words.short(state.totals.messages_sent)} since the start"),
+        rate("sent", "Sent", f"{words.short(sent)} since the start"),
         rate("delivered", "Delivered", "each attempt counts"),
         rate("acknowledged", "Acknowledged", "done by their groups"),
         rate("failed", "Failing", "attempts that ended badly", "warn"),
@@ -129,12 +134,12 @@ def _figures(
         ),
         Figure(
             "Disk free",
-            f"{free:.0f}",
+            f"{free_percent(disk):.0f}",
             "%",
             charts.spark(lines.get("free_percent", []), "Free part of the disk"),
-            f"{words.size(disk.free_bytes)} free, the log has {words.size(state.log.bytes)}",
+            f"{words.size(disk.free_bytes)} free, the log{of} has {words.size(log.bytes)}",
             {broker_pb2.FULL: "bad", broker_pb2.LOW: "warn"}.get(disk.state, ""),
-            "/broker",
+            f"/broker?shard={shard}" if parts.several else "/broker",
         ),
     ]
 

@@ -17,16 +17,17 @@ async def past_of(view: View, group: str = "") -> Past | None:
 
     Raises:
         FormError: there is no such stretch.
-        LaterMQError: the broker does not answer.
+        LaterMQError: no shard answers.
     """
     history, range = view.console.history, view.asked("range") or next(iter(RANGES))
     if range not in RANGES:
         raise FormError(f"the range is one of {', '.join(RANGES)}")
     if history is None:
         return None
-    desk = view.desk
-    answer = await desk.look(desk.admin.brokers.GetBroker, broker_pb2.GetBrokerRequest())
-    return await history.past(range, answer.broker.started_at_ms, group)
+    request = broker_pb2.GetBrokerRequest()
+    parts = await view.shards.each(view.desk.admin.brokers.GetBroker, lambda _: request)
+    started = {shard: answer.broker.started_at_ms for shard, answer in parts.answers}
+    return await history.past(range, started, group)
 
 
 def title_of(past: Past | None, own: str) -> str:

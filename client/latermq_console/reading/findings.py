@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from latermq_console.drawing.links import segment
 from latermq_console.drawing.words import counted, rate, size
-from latermq_console.reading.watch import GroupState, Sample, Watch
+from latermq_console.reading.watch import GroupState, Watch
 from latermq_proto.latermq.v1 import broker_pb2
 from latermq_text.durations import format_duration
 
@@ -29,63 +29,39 @@ class Finding(NamedTuple):
 
 def findings(watch: Watch, now_ms: int) -> list[Finding]:
     """Return what is wrong, as far as the watch's user may see it."""
-    wrong = [*_of_broker(watch), *_of_groups(watch, now_ms)]
+    wrong: list[Finding] = []
+    for shard, broker in watch.brokers.items():
+        if watch.several:
+            wrong += _of_broker(broker, f" of shard {shard}", f"/broker?shard={shard}")
+        else:
+            wrong += _of_broker(broker, "", "/broker")
+    wrong += _of_groups(watch, now_ms)
     return sorted(wrong, key=lambda finding: finding.level != "bad")
 
 
-def _of_broker(watch: Watch) -> Iterator[Finding]:
-    broker = watch.broker
-    if broker is None:
-        return
-    disk = broker.disk
+def _of_broker(broker: broker_pb2.Broker, of: str, href: str) -> Iterator[Finding]:
+    """Say what is wrong with one; `of` names it where there are several."""
+    disk, totals = broker.disk, broker.totals
     free = f"{size(disk.free_bytes)} of {size(disk.total_bytes)} are free"
     if disk.state == broker_pb2.FULL:
-        yield Finding(
-            "bad",
-            "The disk is full: sends are refused",
-            f"{free}; {size(disk.needed_bytes)} are needed.",
-            "/broker",
-            "Disk",
-        )
+        title = f"The disk{of} is full: sends are refused"
+        yield Finding("bad", title, f"{free}; {size(disk.needed_bytes)} are needed.", href, "Disk")
     elif disk.state == broker_pb2.LOW:
-        yield Finding(
-            "warn",
-            "The disk is nearly full: old messages go before their age",
-            f"{free}.",
-            "/broker",
-            "Disk",
-        )
-    lately = watch.samples[-1] if watch.samples else None
-    if lately is not None:
-        yield from _late(lately)
-    if broker.totals.messages_unreadable:
-        words = counted(broker.totals.messages_unreadable, "message")
-        yield Finding(
-            "warn",
-            f"{words} could not be read",
-            "Damaged on disk, and given up.",
-            "/broker",
-            "Broker",
-        )
-
-
-def _late(sample: Sample) -> Iterator[Finding]:
-    if sample.lateness_ms >= LATE_MS:
-        yield Finding(
-            "warn",
-            f"Delayed messages come up to {format_duration(sample.lateness_ms)} late",
-            "The 99th percentile since the broker's start.",
-            "/broker",
-            "Broker",
-        )
-    if sample.loop_lag_ms >= LOOP_LAG_MS:
-        yield Finding(
-            "warn",
-            f"The broker answers up to {format_duration(sample.loop_lag_ms)} late",
-            "Its loop is busy: more load than its core can do.",
-            "/broker",
-            "Broker",
-        )
+        title = f"The disk{of} is nearly full: old messages go before their age"
+        yield Finding("warn", title, f"{free}.", href, "Disk")
+    if totals.lateness_p99_ms >= LATE_MS:
+        late = format_duration(totals.lateness_p99_ms)
+        title = f"Delayed messages{of} come up to {late} late"
+        said = "The 99th percentile since the broker's start."
+        yield Finding("warn", title, said, href, "Broker")
+    if totals.loop_lag_p99_ms >= LOOP_LAG_MS:
+        late = format_duration(totals.loop_lag_p99_ms)
+        title = f"The broker{of} answers up to {late} late"
+        said = "Its loop is busy: more load than its core can do."
+        yield Finding("warn", title, said, href, "Broker")
+    if totals.messages_unreadable:
+        title = f"{counted(totals.messages_unreadable, 'message')}{of} could not be read"
+        yield Finding("warn", title, "Damaged on disk, and given up.", href, "Broker")
 
 
 def _of_groups(watch: Watch, now_ms: int) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ it answered is remembered and shared by all who look; one that is silent is left
 import asyncio
 import json
 import math
+import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -68,6 +69,16 @@ OF_GROUP: Final = {
 }
 
 
+def _selector(label: str, values: set[str]) -> str:
+    if len(values) == 1:
+        return f"{label}={_quoted(*values)}"
+    return f"{label}=~{_quoted('|'.join(map(re.escape, sorted(values))))}"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
 class HistoryError(Exception):
     """Prometheus gave no lines; the text says why."""
 
@@ -97,10 +108,15 @@ class History:
         self._client = httpx.AsyncClient(timeout=ANSWER_S)
         self._turn = asyncio.Semaphore(AT_ONCE)
         self._kept: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
-        self._own = ""  # what the broker's series are known by
+        self._own: dict[int, dict[str, str]] = {}  # labels of each shard's series
 
-    async def past(self, range: str, started_at_ms: int, group: str = "") -> Past:
-        """Return the lines of the broker that started then, or of one group of it."""
+    async def past(self, range: str, started: Mapping[int, int], group: str = "") -> Past:
+        """Return the lines of all shards together, or those of one group.
+
+        Args:
+            started: when each shard that answers did, in milliseconds; one who is silent has the
+                series that it had.
+        """
         kept = self._kept.setdefault((range, group), _Kept())
         self._kept.move_to_end((range, group))
         while len(self._kept) > KEPT_MAX:
@@ -108,7 +124,7 @@ class History:
             if oldest.work is not None:
                 oldest.work.cancel()
         if kept.work is None and clock.monotonic_s() - kept.at_s >= FRESH_S:
-            kept.work = asyncio.ensure_future(self._read(kept, range, started_at_ms, group))
+            kept.work = asyncio.ensure_future(self._read(kept, range, started, group))
         if kept.work is not None and not kept.lines and not kept.problem:
             await asyncio.wait((kept.work,), timeout=PAGE_S)
         coming = not kept.lines and not kept.problem and kept.work is not None
@@ -122,12 +138,12 @@ class History:
             await asyncio.wait(work)
         await self._client.aclose()
 
-    async def _read(self, kept: _Kept, range: str, started_at_ms: int, group: str) -> None:
+    async def _read(self, kept: _Kept, range: str, started: Mapping[int, int], group: str) -> None:
         try:
             async with self._turn, asyncio.timeout(ANSWER_S):
-                of = await self._series_of(started_at_ms)
+                of = await self._series_of(started)
                 if group:
-                    of += f",group={json.dumps(group, ensure_ascii=False)}"
+                    of += f",group={_quoted(group)}"
                 kept.lines = await self._lines(OF_GROUP if group else OF_BROKER, of, RANGES[range])
             kept.problem = ""
         except HistoryError as error:
@@ -140,24 +156,27 @@ class History:
             kept.at_s = clock.monotonic_s()
             kept.work = None
 
-    async def _series_of(self, started_at_ms: int) -> str:
-        """Find what tells the broker's series from another's: when it started is its own.
+    async def _series_of(self, started: Mapping[int, int]) -> str:
+        """Find what tells the shards' series from others': when each started is its own.
 
         Of one that has just started again, and was not scraped since, they are those it had.
 
         Raises:
-            HistoryError: it has none of this broker.
+            HistoryError: it has none of one of them.
         """
         for series in await self._ask("query", {"query": START}):
-            if round(float(series["value"][1]) * 1_000) == started_at_ms:
-                labels = series["metric"]
-                self._own = ",".join(
-                    f"{name}={json.dumps(labels[name], ensure_ascii=False)}"
-                    for name in ("job", "instance") if name in labels
-                )  # fmt: skip
-        if not self._own:
-            raise HistoryError("it has no figures of this broker: does it scrape its /metrics?")
-        return self._own
+            labels, at_ms = series["metric"], round(float(series["value"][1]) * 1_000)
+            for shard, started_at_ms in started.items():
+                if (at_ms, labels.get("shard", str(shard))) == (started_at_ms, str(shard)):
+                    self._own[shard] = {name: labels.get(name, "") for name in ("job", "instance")}
+        unknown = started.keys() - self._own.keys()
+        if unknown:
+            of = f"of shard {min(unknown)}" if len(started) > 1 else "of this broker"
+            raise HistoryError(f"it has no figures {of}: does it scrape its /metrics?")
+        return ",".join(
+            _selector(name, {labels[name] for labels in self._own.values()})
+            for name in ("job", "instance")
+        )
 
     async def _lines(self, wanted: Mapping[str, str], of: str, range_s: int) -> Lines:
         step_s = range_s // POINTS

@@ -6,7 +6,7 @@ longer than ANSWER_S. Of a broker that is alone, the answers are its own.
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Container
 from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import Message
@@ -18,6 +18,8 @@ from latermq.errors import (
     NotFoundError,
     RequestError,
     TopicNotFoundError,
+    UnavailableError,
+    UnsupportedError,
 )
 from latermq_console import clock
 from latermq_console.reading.desk import LOOK_S, Desk
@@ -72,6 +74,8 @@ class ShardLook:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._others: dict[str, Desk] = {}
+        self._known: tuple[int, list[cluster_pb2.ClusterShard]] = (0, [])
+        self._known_at_s = -KNOWN_S
         self._states: list[ShardState] = []
         self._at_s = -LOOK_S
         self._turn = asyncio.Lock()
@@ -101,40 +105,49 @@ class ShardLook:
         return {each.number: self._desk_of(each, own) for each in shards} or {own: self._desk}
 
     async def each(self, method: Method[Any], ask: Ask, *, age_s: float = LOOK_S) -> Parts:
+        """Look at every shard that something is asked of. Raises LaterMQError: as `every`."""
+        requests = {number: ask(number) for number in await self.desks()}
+        asked = {number: request for number, request in requests.items() if request is not None}
+        return await self.every(
+            lambda number, desk: desk.look(method, asked[number], age_s=age_s), among=asked
+        )
+
+    async def every(
+        self, ask: Callable[[int, Desk], Awaitable[Any]], *, among: Container[int] | None = None
+    ) -> Parts:
         """Ask every shard at once; a shard that has no such thing gives no answer.
 
+        Args:
+            among: those that are asked; None: all.
         Raises:
             LaterMQError: one refuses, none has it, or none answers.
         """
         desks = await self.desks()
-        wanted = {number: request for number in desks if (request := ask(number)) is not None}
         several = len(desks) > 1
+        numbers = [number for number in desks if among is None or number in among]
 
-        async def asked(number: int, request: Message) -> Any:
+        async def answered(number: int) -> Any:
             try:
-                if not several:
-                    return await desks[number].look(method, request, age_s=age_s)
-                async with asyncio.timeout(ANSWER_S):
-                    return await desks[number].look(method, request, age_s=age_s)
-            except (LaterMQError, TimeoutError) as error:
+                async with asyncio.timeout(ANSWER_S if several else None):
+                    return await ask(number, desks[number])
+            except LaterMQError as error:
                 return error
+            except TimeoutError:
+                return UnavailableError(f"no answer within {ANSWER_S:.0f} s")
 
-        given = await asyncio.gather(*(asked(*pair) for pair in wanted.items()))
+        given = await asyncio.gather(*map(answered, numbers))
         answers, silent, failures = [], [], list[LaterMQError]()
         unheard: list[int] = []
-        for number, answer in zip(wanted, given, strict=True):
-            if isinstance(answer, TimeoutError):
-                silent.append(f"shard {number}: no answer within {ANSWER_S:.0f} s")
-                unheard.append(number)
-            elif isinstance(answer, LaterMQError):
-                if isinstance(answer, RequestError) and not isinstance(answer, NOT_THERE):
-                    raise answer
-                failures.append(answer)
-                if not isinstance(answer, NOT_THERE):
-                    silent.append(f"shard {number}: {words_of(answer)}")
-                    unheard.append(number)
-            else:
+        for number, answer in zip(numbers, given, strict=True):
+            if not isinstance(answer, LaterMQError):
                 answers.append((number, answer))
+                continue
+            if isinstance(answer, RequestError) and not isinstance(answer, NOT_THERE):
+                raise answer
+            failures.append(answer)
+            if not isinstance(answer, NOT_THERE):
+                silent.append(f"shard {number}: {words_of(answer)}")
+                unheard.append(number)
         if failures and not answers:  # first that it may be where nobody answers
             raise min(failures, key=lambda error: isinstance(error, NOT_THERE))
         return Parts(answers, silent, several, unheard)
@@ -176,13 +189,27 @@ class ShardLook:
         await asyncio.gather(*(desk.close() for desk in self._others.values()))
 
     async def _shards(self) -> tuple[int, list[cluster_pb2.ClusterShard]]:
-        """Return which shard the console was given, and all of them; none of a broker alone."""
+        """Return which shard the console was given, and all of them; none of a broker alone.
+
+        While that one is silent, they are those that it last told of.
+        """
+        if clock.monotonic_s() - self._known_at_s < KNOWN_S:
+            return self._known
         admin = self._desk.admin
         request = cluster_pb2.DescribeClusterRequest(endpoints=admin.access_point)
-        cluster, _ = await self._desk.tried(admin.cluster.DescribeCluster, request, age_s=KNOWN_S)
-        if cluster is None or len(cluster.shards) < 2:
-            return 0, []
-        return cluster.shard, list(cluster.shards)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                cluster = await self._desk.look(admin.cluster.DescribeCluster, request)
+        except UnsupportedError:
+            self._known = 0, []
+        except (LaterMQError, TimeoutError):
+            if not self._known[1]:
+                return self._known  # and is asked anew
+        else:
+            several = len(cluster.shards) > 1
+            self._known = (cluster.shard, list(cluster.shards)) if several else (0, [])
+        self._known_at_s = clock.monotonic_s()
+        return self._known
 
     def _desk_of(self, shard: cluster_pb2.ClusterShard, own: int) -> Desk:
         if shard.number == own:

@@ -1,13 +1,14 @@
 """The last hour's figures: what the broker counted, and how the groups were, kept in memory.
 
-One watch for each user who is signed in, however many tabs look. It asks every PERIOD_S, sees what
-its user may see, and of many groups looks at a few in turn.
+One watch for each user who is signed in, however many tabs look. It asks every shard each PERIOD_S,
+sees what its user may see, and of many groups looks at a few in turn. A shard that is silent counts
+for nothing, and goes on where it was when it is back.
 """
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -16,7 +17,9 @@ from latermq.errors import ForbiddenError, LaterMQError, UnauthorizedError
 from latermq_console import clock
 from latermq_console.reading.desk import Desk
 from latermq_console.reading.jobs import words_of
+from latermq_console.reading.shards import ShardLook
 from latermq_proto.latermq.v1 import broker_pb2, group_pb2
+from latermq_text.whole import whole_group
 
 log = logging.getLogger("latermq.console")
 
@@ -30,13 +33,22 @@ HISTORIES_MAX: Final = 500  # groups whose lag is remembered: those with the mos
 GROUP_SAMPLES_MAX: Final = 240
 POINTS_MAX: Final = 120
 PAGE: Final = 1_000
+COUNTERS: Final = {
+    "sent": "messages_sent",
+    "delivered": "messages_delivered",
+    "acknowledged": "messages_acknowledged",
+    "failed": "attempts_failed",
+    "dead": "dead_letters",
+}  # of samples, as brokers call them
 
 
 class Sample(NamedTuple):
-    """What the broker said at a moment. Counters run from its start."""
+    """What all shards that answered said at a moment: sums, the longest delays, the least room.
+
+    Counters run from the console's first look.
+    """
 
     at_ms: int
-    started_at_ms: int
     sent: int
     delivered: int
     acknowledged: int
@@ -50,14 +62,31 @@ class Sample(NamedTuple):
 
 
 @dataclass(slots=True)
+class Deaths:
+    """How many letters a group has in one shard: (at_ms, count), one for each change."""
+
+    counts: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=GROUP_SAMPLES_MAX))
+
+    @property
+    def lately(self) -> int:
+        """Count the letters that came in the time that is kept; redriven ones make it less."""
+        return self.counts[-1][1] - min(count for _, count in self.counts)
+
+    def note(self, now_ms: int, dead: int) -> None:
+        """Remember the count if it is another; forget what was before the time that is kept."""
+        if not self.counts or self.counts[-1][1] != dead:
+            self.counts.append((now_ms, dead))
+        while len(self.counts) > 1 and self.counts[1][0] < now_ms - KEPT_MS:
+            self.counts.popleft()
+
+
+@dataclass(slots=True)
 class GroupState:
-    """A group when it was last looked at, and how it was before."""
+    """A group when it was last looked at, in all shards that answered, and how it was before."""
 
     group: group_pb2.Group
     lags: deque[int] = field(default_factory=lambda: deque(maxlen=GROUP_SAMPLES_MAX))
-    deads: deque[tuple[int, int]] = field(
-        default_factory=lambda: deque(maxlen=GROUP_SAMPLES_MAX)
-    )  # (at_ms, count), one for each change
+    deaths: dict[int, Deaths] = field(default_factory=dict)  # by shard
     unequal: list[str] = field(default_factory=list)  # topics that its consumers filter differently
 
     @property
@@ -86,15 +115,20 @@ class GroupState:
 
     @property
     def died_lately(self) -> int:
-        """Count the letters that came in the time that is kept; redriven ones make it less."""
-        return max(0, self.dead - min((count for _, count in self.deads), default=self.dead))
+        return sum(each.lately for each in self.deaths.values())
 
-    def note_dead(self, now_ms: int) -> None:
-        """Remember the count if it is another; forget what was before the time that is kept."""
-        if not self.deads or self.deads[-1][1] != self.dead:
-            self.deads.append((now_ms, self.dead))
-        while len(self.deads) > 1 and self.deads[1][0] < now_ms - KEPT_MS:
-            self.deads.popleft()
+    def dead_line(self) -> list[int]:
+        """Return how the letters of all shards became more and less: one count for each change."""
+        changes = sorted(
+            (at_ms, shard, count)
+            for shard, deaths in self.deaths.items() for at_ms, count in deaths.counts
+        )  # fmt: skip
+        now: dict[int, int] = {}
+        line: dict[int, int] = {}
+        for at_ms, shard, count in changes:
+            now[shard] = count
+            line[at_ms] = sum(now.values())
+        return list(line.values())
 
 
 class Watch:
@@ -102,11 +136,14 @@ class Watch:
 
     def __init__(self, desk: Desk, samples: deque[Sample] | None = None) -> None:
         self.desk = desk
+        self.shards = ShardLook(desk)
         self.samples: deque[Sample] = deque(samples or (), maxlen=SAMPLES_MAX)
-        self.broker: broker_pb2.Broker | None = None
+        self.brokers: dict[int, broker_pb2.Broker] = {}  # by shard, those that answered
+        self.several = False  # shards, whether they answer or not
         self.groups: dict[str, GroupState] = {}
         self.more_groups = False  # than are listed
         self.groups_error = ""  # why none are known
+        self.groups_silent: list[str] = []  # why shards are that did not tell of their groups
         self.error = ""  # why the broker's figures are old
         self._turn = 0
         self._task: asyncio.Task[None] | None = None
@@ -124,6 +161,7 @@ class Watch:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait((self._task,))
+        await self.shards.close()
         await self.desk.close()
 
     async def ready(self, wait_s: float) -> None:
@@ -138,7 +176,7 @@ class Watch:
         rounds = 0
         while True:
             try:
-                await self._look_at_broker()
+                await self._look_at_brokers()
                 if rounds % GROUP_ROUNDS == 0:
                     await self._look_at_groups()
                 self.error = ""
@@ -154,27 +192,26 @@ class Watch:
             self._first.set()
             await asyncio.sleep(PERIOD_S)
 
-    async def _look_at_broker(self) -> None:
-        admin = self.desk.admin
-        request = broker_pb2.GetBrokerRequest()
-        broker = (await admin.call(admin.brokers.GetBroker, request)).broker
-        totals, waits, disk = broker.totals, broker.waiting, broker.disk
-        self.broker = broker
+    async def _look_at_brokers(self) -> None:
+        method, request = self.desk.admin.brokers.GetBroker, broker_pb2.GetBrokerRequest()
+        parts = await self.shards.each(method, lambda _: request, age_s=0)
+        before, self.brokers = self.brokers, {n: answer.broker for n, answer in parts.answers}
+        self.several = parts.several
+        brokers = list(self.brokers.values())
+        waits = [broker.waiting for broker in brokers]
         now_ms = clock.now_ms()
         self.samples.append(
             Sample(
                 at_ms=now_ms,
-                started_at_ms=broker.started_at_ms,
-                sent=totals.messages_sent,
-                delivered=totals.messages_delivered,
-                acknowledged=totals.messages_acknowledged,
-                failed=totals.attempts_failed,
-                dead=totals.dead_letters,
-                waiting=waits.delayed + waits.in_flight + waits.backoff + waits.ready_retries,
+                **counted(self.samples, before, self.brokers),
+                waiting=sum(
+                    each.delayed + each.in_flight + each.backoff + each.ready_retries
+                    for each in waits
+                ),
                 lag=sum(each.lag for each in self.groups.values()) if self.groups else -1,
-                lateness_ms=totals.lateness_p99_ms,
-                loop_lag_ms=totals.loop_lag_p99_ms,
-                free_percent=disk.free_bytes / max(1, disk.total_bytes) * 100,
+                lateness_ms=max(broker.totals.lateness_p99_ms for broker in brokers),
+                loop_lag_ms=max(broker.totals.loop_lag_p99_ms for broker in brokers),
+                free_percent=min(free_percent(broker.disk) for broker in brokers),
             )
         )
         while self.samples[0].at_ms < now_ms - KEPT_MS:
@@ -182,22 +219,27 @@ class Watch:
 
     async def _look_at_groups(self) -> None:
         try:
-            listed = await self._listed()
+            parts = await self.shards.every(lambda _, desk: _listed(desk))
         except ForbiddenError as error:
             self.groups, self.groups_error = {}, words_of(error)
             return
-        self.groups_error = ""
+        self.groups_error, self.groups_silent = "", parts.silent
+        self.more_groups = any(more for _, (_, more) in parts.answers)
         now_ms = clock.now_ms()
+        by_name: dict[str, dict[int, group_pb2.Group]] = {}
+        for shard, (listed, _) in parts.answers:
+            for group in listed:
+                by_name.setdefault(group.name, {})[shard] = group
         states = {}
-        for group in listed:
-            state = self.groups.get(group.name)
-            if state is None:
-                state = GroupState(group)
-                if self._first.is_set():  # it is new: what is dead has died since
-                    state.deads.append((now_ms, 0))
-            state.group = group
-            state.note_dead(now_ms)
-            states[group.name] = state
+        for name, of_shards in by_name.items():
+            whole = whole_group(list(of_shards.values()))
+            state = states[name] = self.groups.get(name) or GroupState(whole)
+            state.group = whole
+            for shard, group in of_shards.items():
+                deaths = state.deaths.setdefault(shard, Deaths())
+                if self._first.is_set() and name not in self.groups:  # its dead have died since
+                    deaths.note(now_ms, 0)
+                deaths.note(now_ms, group.dead_letter_count)
         self.groups = states
         behind = sorted(states.values(), key=lambda state: -state.lag)
         for state in behind[:HISTORIES_MAX]:
@@ -205,18 +247,6 @@ class Watch:
         for state in behind[HISTORIES_MAX:]:
             state.lags.clear()
         await asyncio.gather(*(self._look_at_filters(state) for state in self._in_turn()))
-
-    async def _listed(self) -> list[group_pb2.Group]:
-        admin = self.desk.admin
-        request = group_pb2.ListGroupsRequest(page_size=PAGE)
-        listed: list[group_pb2.Group] = []
-        while True:
-            answer = await admin.call(admin.groups.ListGroups, request)
-            listed += answer.groups
-            request.page_token = answer.next_page_token
-            self.more_groups = bool(answer.next_page_token)
-            if not answer.next_page_token or len(listed) >= GROUPS_LISTED_MAX:
-                return listed
 
     def _in_turn(self) -> Sequence[GroupState]:
         """Choose whose filters to look at: a listing does not tell of them."""
@@ -228,13 +258,50 @@ class Watch:
         return (states + states)[start : start + GROUPS_LOOKED_MAX]
 
     async def _look_at_filters(self, state: GroupState) -> None:
-        groups = self.desk.admin.groups
-        request = group_pb2.GetGroupRequest(name=state.name)
+        groups, request = self.desk.admin.groups, group_pb2.GetGroupRequest(name=state.name)
         try:
-            answer = await self.desk.admin.call(groups.GetGroup, request)
+            parts = await self.shards.each(groups.GetGroup, lambda _: request, age_s=0)
         except LaterMQError:  # deleted since it was listed, or nobody answers: the next look tells
             return
-        state.unequal = [each.topic for each in answer.group.unequal_filters]
+        group = whole_group([answer.group for _, answer in parts.answers])
+        state.unequal = [each.topic for each in group.unequal_filters]
+
+
+async def _listed(desk: Desk) -> tuple[list[group_pb2.Group], bool]:
+    """Return a shard's groups, and whether there are more than are listed."""
+    admin = desk.admin
+    request = group_pb2.ListGroupsRequest(page_size=PAGE)
+    listed: list[group_pb2.Group] = []
+    while True:
+        answer = await admin.call(admin.groups.ListGroups, request)
+        listed += answer.groups
+        request.page_token = answer.next_page_token
+        if not answer.next_page_token or len(listed) >= GROUPS_LISTED_MAX:
+            return listed, bool(answer.next_page_token)
+
+
+def counted(
+    samples: Sequence[Sample],
+    before: Mapping[int, broker_pb2.Broker],
+    now: Mapping[int, broker_pb2.Broker],
+) -> dict[str, int]:
+    """Return a new sample's counters: the last one's, and how much each shard has counted since.
+
+    One that did not answer before, or has started since, is counted from now on.
+    """
+    counts = {}
+    for name, total in COUNTERS.items():
+        counts[name] = getattr(samples[-1], name) if samples else 0
+        for shard, broker in now.items():
+            then = before.get(shard)
+            if then is not None and then.started_at_ms == broker.started_at_ms:
+                growth = getattr(broker.totals, total) - getattr(then.totals, total)
+                counts[name] += max(0, growth)
+    return counts
+
+
+def free_percent(disk: broker_pb2.BrokerDisk) -> float:
+    return disk.free_bytes / max(1, disk.total_bytes) * 100
 
 
 def thinned(samples: Sequence[Sample]) -> list[Sample]:
@@ -244,21 +311,14 @@ def thinned(samples: Sequence[Sample]) -> list[Sample]:
 
 
 def grown(samples: Sequence[Sample], name: str) -> list[int]:
-    """Return how much a counter has grown since the first sample; a restart takes nothing away."""
-    growth, whole = [0] * bool(samples), 0
-    for before, after in pairwise(samples):
-        if before.started_at_ms == after.started_at_ms:
-            whole += max(0, getattr(after, name) - getattr(before, name))
-        growth.append(whole)
-    return growth
+    """Return how much a counter has grown since the first sample."""
+    return [getattr(sample, name) - getattr(samples[0], name) for sample in samples]
 
 
 def rates(samples: Sequence[Sample], name: str) -> list[float]:
-    """Return a counter's growth per second between samples; none across a restart."""
+    """Return a counter's growth per second between samples."""
     growth = []
     for before, after in pairwise(samples):
-        grown = getattr(after, name) - getattr(before, name)
-        same = before.started_at_ms == after.started_at_ms
         seconds = max(1, after.at_ms - before.at_ms) / 1_000
-        growth.append(max(0.0, grown / seconds) if same else 0.0)
+        growth.append((getattr(after, name) - getattr(before, name)) / seconds)
     return growth
