@@ -106,3 +106,15 @@ def test_of_those_that_begin_at_one_moment_one_works(broker: BrokerProcess, tmp_
     assert len(whole) + len(refused) == len(ended), ended
     assert not marks(place)
     verified(place, 1)
+
+
+def test_one_that_is_told_to_end_is_in_nobodys_way(broker: BrokerProcess, tmp_path: Path) -> None:
+    place = f"local://{tmp_path}/backups"
+    first = start(broker, place, "--rate", "1")
+    until(lambda: marks(place))
+    first.send_signal(signal.SIGTERM)
+    first.communicate(timeout=WAIT_S)
+    assert first.returncode == 128 + signal.SIGTERM
+    assert not marks(place)
+    assert said(start(broker, place))[0] == 0
+    verified(place, 1)

@@ -15,6 +15,7 @@ from latermq_cli.terminal.commands import CommandGroup, Lazy
 from latermq_cli.terminal.console import counted, print_json, print_table, stderr_is_terminal
 from latermq_cli.terminal.failures import NotThereError
 from latermq_cli.terminal.table import Column, plain
+from latermq_cli.terminal.termination import orderly_termination
 from latermq_cli.terminal.times import format_instant
 
 _OFFLINE: Final = "latermq_broker.offline.backup_commands"  # by name: nothing here imports it
@@ -85,7 +86,7 @@ def take(
     """
     shelf = shelf_of(place)
     progress = _Progress(shown=stderr_is_terminal() and not as_json)
-    with Connection(endpoint) as connection:
+    with orderly_termination(), Connection(endpoint) as connection:
         shards = connection.shards
 
         def copy(each: Any) -> Done:

@@ -45,23 +45,22 @@ class MarkedShelf(Protocol):
 
 
 class Mark:
+    """To be removed, also where `wait` has raised."""
+
     def __init__(self, shelf: MarkedShelf) -> None:
         self._shelf = shelf
         self._name = f"{clock.now_ms():013d}-{secrets.token_hex(8)}"
         self._told_ms = 0
-        try:
-            self._told_at = self._tell()
-        except CommandError:
-            with suppress(CommandError):  # it counts no longer than that of one who was killed
-                self.remove()
-            raise
+        self._told_at = datetime.min
 
     def wait(self) -> None:
-        """Return when nobody else may write.
+        """Write the mark, and return when nobody else may write.
 
         Raises:
-            RefusedError: somebody else does.
+            CommandError: it cannot be written.
+            RefusedError: somebody else writes.
         """
+        self._told_at = self._tell()
         until_s = clock.monotonic_s() + GIVE_WAY_S
         while others := self._others():
             if others[0] < self._name or clock.monotonic_s() > until_s:
@@ -87,7 +86,9 @@ class Mark:
             )
 
     def remove(self) -> None:
-        self._shelf.delete(RUNNING, self._name)
+        """Take it away; where that fails it counts no longer than that of one who was killed."""
+        with suppress(CommandError):
+            self._shelf.delete(RUNNING, self._name)
 
     def _tell(self) -> datetime:
         """Write the mark; when that was."""

@@ -187,8 +187,7 @@ class BucketShelf:
             yield
         finally:
             self._mark = None
-            with suppress(CommandError):  # it counts no longer than that of one who was killed
-                mark.remove()
+            mark.remove()
 
     def below(self, folder: str) -> "BucketShelf":
         return BucketShelf(

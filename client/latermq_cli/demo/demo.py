@@ -9,18 +9,18 @@ broker's package and the SDK never import each other.
 import importlib.util
 import platform
 import shutil
-import signal
 import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import click
 
 from latermq_cli import clock
 from latermq_cli.connection.connection import Connection
 from latermq_cli.demo.demo_stage import Event, Stage, StoryError
+from latermq_cli.terminal.termination import orderly_termination
 from latermq_cli.terminal.times import format_clock
 from latermq_proto.latermq.v1 import dead_letter_pb2, pending_pb2
 from latermq_text.durations import format_duration
@@ -45,8 +45,10 @@ def demo(spark: bool) -> None:
 
     Starts a broker of its own on a free port and removes everything when it ends.
     """
-    signal.signal(signal.SIGTERM, _terminated)
-    with tempfile.TemporaryDirectory(prefix="latermq-demo-") as directory:
+    with (
+        orderly_termination(),
+        tempfile.TemporaryDirectory(prefix="latermq-demo-") as directory,
+    ):
         stage = Stage(Path(directory))
         try:
             _Story(stage, Path(directory)).tell(spark=spark)
@@ -55,10 +57,6 @@ def demo(spark: bool) -> None:
             sys.exit(1)
         finally:
             stage.close()
-
-
-def _terminated(*_: object) -> NoReturn:
-    sys.exit(128 + signal.SIGTERM)
 
 
 class _Story:

@@ -63,6 +63,24 @@ def test_one_at_a_time(url: str) -> None:
         assert len(shelf.names(RUNNING)) == 1
 
 
+def test_one_who_is_interrupted_takes_its_mark_away(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf = BucketShelf(url)
+    with pytest.raises(KeyboardInterrupt), shelf.locked():
+        raise KeyboardInterrupt
+    assert not shelf.names(RUNNING)
+
+    def interrupt(*_: object) -> None:
+        assert shelf.names(RUNNING), "it is written already"
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(BucketShelf, "written_at", interrupt)
+    with pytest.raises(KeyboardInterrupt), shelf.locked():
+        pass
+    assert not shelf.names(RUNNING)
+
+
 @pytest.mark.usefixtures("impatient")
 def test_the_mark_of_one_who_died_counts_for_a_while(url: str, at_store: list[datetime]) -> None:
     Mark(BucketShelf(url)).wait()  # and it is never removed
