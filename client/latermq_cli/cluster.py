@@ -79,7 +79,8 @@ def hand_over(endpoint: str, as_json: bool) -> None:
 
     It answers what it has, tells its clients to reconnect, closes its port and stands by itself;
     another serves at once. If none does it takes the log up again after 2 to 2.7 s. Only the
-    owner's port is open, so ask it; a broker that is stopped (SIGTERM) hands over by itself.
+    owner answers, so name all addresses, A:8081;B:8081, if you do not know which it is. A broker
+    that is stopped (SIGTERM) hands over by itself.
     """
     with Connection(endpoint) as connection:
         answer = connection.call(connection.brokers.HandOverLog, broker_pb2.HandOverLogRequest())

@@ -49,6 +49,7 @@ class Others(NamedTuple):
 
     seen: tuple[MemberSeen, ...] = ()
     unread: int = 0  # entries that were skipped
+    heard: bool = False  # itself, lately: so it would have heard others
 
     @property
     def standbys(self) -> int:

@@ -1,6 +1,7 @@
 """`latermq cluster`: a broker that is alone; directories with nothing to compare."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,27 @@ def test_who_stands_by_is_shown_with_the_owner(rig: CliRig) -> None:
 def test_a_log_that_nobody_else_keeps_is_not_handed_over(rig: CliRig) -> None:
     line = rig.refused("cluster", "hand-over")
     assert line.startswith("latermq: this broker is alone with its log")
+
+
+def test_a_log_is_handed_over_to_somebody(rig: CliRig) -> None:
+    """Whether somebody stands by is known to who hears itself in the members topic."""
+    asked: list[str] = []
+    rig.transport_view.hand_over = lambda: asked.append("hand over")
+    there = MemberSeen("b:/d", Member("b:1", 0, STANDBY, 4, 0, 0, "1"), 0, silent=False)
+    for others, refused in (
+        (Others(heard=True), True),
+        (Others((there._replace(silent=True),), heard=True), True),
+        (Others((there,), heard=True), False),
+        (Others(), False),
+    ):
+        figures = ReplicationFigures(OWNER, "shop", 4, 0, 0, Histogram(DURATION_MS), others=others)
+        rig.transport_view.replication = partial(ReplicationFigures._replace, figures)
+        if refused:
+            assert "nobody stands by for this log" in rig.refused("cluster", "hand-over")
+            assert not asked
+        else:
+            assert "hands over the log of shop, epoch 4" in rig.ok("cluster", "hand-over")
+    assert len(asked) == 2
 
 
 def test_there_must_be_a_copy_and_its_engine(rig: CliRig, tmp_path: Path) -> None:

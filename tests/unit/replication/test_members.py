@@ -151,6 +151,7 @@ async def test_they_hear_of_each_other_at_once_and_of_an_end(
         each.tell(figures(STANDBY))
     await until(lambda: a.others().seen and b.others().seen and len(topic.notices) == 3)
     (seen,) = a.others().seen
+    assert a.others().heard
     assert (seen.name, seen.member.address, seen.silent) == ("b", "b:8081", False)
     assert (seen.member.role, seen.member.position, a.others().standbys) == (STANDBY, 81_920, 1)
     b.tell(figures(OWNER, 5))

@@ -76,12 +76,12 @@ class Members:
 
     def others(self) -> Others:
         """Tell of the other brokers of the same log."""
-        seen = tuple(
-            each
-            for each in self._roster.seen(self._now_ms())
-            if each.member.shard == self._shard and each.name != self._name
-        )
-        return Others(seen, self._roster.unread)
+        seen = [
+            each for each in self._roster.seen(self._now_ms()) if each.member.shard == self._shard
+        ]
+        heard = any(each.name == self._name and not each.silent for each in seen)
+        others = tuple(each for each in seen if each.name != self._name)
+        return Others(others, self._roster.unread, heard)
 
     async def close(self) -> None:
         """Say that this broker ends."""

@@ -86,12 +86,16 @@ class BrokersService:
     ) -> broker_pb2.HandOverLogResponse:
         """Answer HandOverLog of broker.proto.
 
-        Raises PreconditionFailedError: nobody else keeps the log.
+        Raises PreconditionFailedError: nobody else keeps the log, or nobody stands by for it.
         """
         seen, hand_over = self._transport_view.replication(), self._transport_view.hand_over
         if seen is None or hand_over is None:
             raise PreconditionFailedError(
                 "this broker is alone with its log: without [replication] nobody can take it over"
+            )
+        if seen.others.heard and not seen.others.standbys:
+            raise PreconditionFailedError(
+                "nobody stands by for this log: start another broker with the same [replication]"
             )
         hand_over()
         return broker_pb2.HandOverLogResponse(

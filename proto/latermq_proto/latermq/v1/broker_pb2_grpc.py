@@ -68,7 +68,8 @@ class BrokersServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def HandOverLog(self, request, context):
-        """Answered before it is done. PRECONDITION_FAILED: the broker is alone with its log.
+        """Answered before it is done. PRECONDITION_FAILED: the broker is alone with its log, or
+        nobody is known to stand by for it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
