@@ -106,6 +106,7 @@ def _row(number: int, address: str, state: Any) -> dict[str, Any]:
     seen = state.replication
     return row | {
         "role": seen.role,
+        "owner": seen.address or address,
         "cluster": seen.cluster,
         "epoch": seen.epoch,
         "position": seen.position,

@@ -50,6 +50,7 @@ class Others(NamedTuple):
     seen: tuple[MemberSeen, ...] = ()
     unread: int = 0  # entries that were skipped
     heard: bool = False  # itself, lately: so it would have heard others
+    address: str = ""  # that they are told is this one's
 
     @property
     def standbys(self) -> int:

@@ -45,11 +45,17 @@ def test_who_stands_by_is_shown_with_the_owner(rig: CliRig) -> None:
         MemberSeen("c:/data", member._replace(address="\x1b[2J"), 60_000, silent=True),
     )
     figures = ReplicationFigures(
-        OWNER, "shop", 4, 8_192, 20, Histogram(DURATION_MS), others=Others(seen)
+        OWNER,
+        "shop",
+        4,
+        8_192,
+        20,
+        Histogram(DURATION_MS),
+        others=Others(seen, address="10.0.0.1:8081"),
     )
     rig.transport_view.replication = lambda: figures
     _, owner, standby, silent = rig.ok("cluster", "show").splitlines()
-    assert owner.split()[:2] == ["0", "owner"]
+    assert owner.split()[:3] == ["0", "owner", "10.0.0.1:8081"]
     assert owner.split()[-4:] == ["-", "20", "ms", "ago"]
     said = "0 standby 10.0.0.2:8081 4 4096 3 entries 1.4.0 2 s ago -"
     assert " ".join(standby.split()) == said

@@ -81,7 +81,7 @@ class Members:
         ]
         heard = any(each.name == self._name and not each.silent for each in seen)
         others = tuple(each for each in seen if each.name != self._name)
-        return Others(others, self._roster.unread, heard)
+        return Others(others, self._roster.unread, heard, self._address)
 
     async def close(self) -> None:
         """Say that this broker ends."""

@@ -191,6 +191,7 @@ def _replication(seen: ReplicationFigures | None) -> broker_pb2.BrokerReplicatio
         gaps=seen.gaps,
         append_p99_ms=seen.latency_ms.quantile(0.99),
         members=[_member(each) for each in seen.others.seen],
+        address=seen.others.address,
     )
 
 

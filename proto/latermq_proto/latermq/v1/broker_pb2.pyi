@@ -189,7 +189,7 @@ class BrokerTransport(_message.Message):
     def __init__(self, calls: _Optional[int] = ..., connections: _Optional[int] = ..., calls_open: _Optional[int] = ..., connections_open: _Optional[int] = ..., deadline_timers: _Optional[int] = ..., tasks: _Optional[int] = ..., receives_parked: _Optional[int] = ..., others: _Optional[_Iterable[_Union[BrokerTransportCount, _Mapping]]] = ...) -> None: ...
 
 class BrokerReplication(_message.Message):
-    __slots__ = ("role", "cluster", "epoch", "position", "silence_ms", "lag_bytes", "waiting_bytes", "in_flight", "gaps", "append_p99_ms", "members")
+    __slots__ = ("role", "cluster", "epoch", "position", "silence_ms", "lag_bytes", "waiting_bytes", "in_flight", "gaps", "append_p99_ms", "members", "address")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -201,6 +201,7 @@ class BrokerReplication(_message.Message):
     GAPS_FIELD_NUMBER: _ClassVar[int]
     APPEND_P99_MS_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
     role: str
     cluster: str
     epoch: int
@@ -212,7 +213,8 @@ class BrokerReplication(_message.Message):
     gaps: int
     append_p99_ms: float
     members: _containers.RepeatedCompositeFieldContainer[BrokerMember]
-    def __init__(self, role: _Optional[str] = ..., cluster: _Optional[str] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., silence_ms: _Optional[int] = ..., lag_bytes: _Optional[int] = ..., waiting_bytes: _Optional[int] = ..., in_flight: _Optional[int] = ..., gaps: _Optional[int] = ..., append_p99_ms: _Optional[float] = ..., members: _Optional[_Iterable[_Union[BrokerMember, _Mapping]]] = ...) -> None: ...
+    address: str
+    def __init__(self, role: _Optional[str] = ..., cluster: _Optional[str] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., silence_ms: _Optional[int] = ..., lag_bytes: _Optional[int] = ..., waiting_bytes: _Optional[int] = ..., in_flight: _Optional[int] = ..., gaps: _Optional[int] = ..., append_p99_ms: _Optional[float] = ..., members: _Optional[_Iterable[_Union[BrokerMember, _Mapping]]] = ..., address: _Optional[str] = ...) -> None: ...
 
 class BrokerMember(_message.Message):
     __slots__ = ("name", "address", "role", "epoch", "position", "lag_entries", "version", "heard_ms_ago", "silent")

@@ -1,0 +1,43 @@
+"""What a shard writes into its directory when it first joins: which it is, and what is pinned."""
+
+from pathlib import Path
+
+import pytest
+
+from latermq_broker.cluster.mark import Mark, read_mark
+from latermq_broker.cluster.membership import Membership
+from latermq_broker.config.cluster import ClusterConfig
+from latermq_broker.config.config import Config
+from latermq_broker.config.replication import ReplicationConfig
+from latermq_broker.engine.state.model import TopicType
+from support.engine_rig import EngineRig
+from support.fake_committer import FakeCommitter
+
+ALONE = ("127.0.0.1:81", "127.0.0.1:82")
+STOOD_BY_FOR = ("127.0.0.1:81;127.0.0.1:83", "127.0.0.1:82;127.0.0.1:84")
+
+
+@pytest.mark.parametrize(
+    ("shards", "kafka", "pins"), [(ALONE, "", {"ordered": 0}), (STOOD_BY_FOR, "k:1", {})]
+)
+async def test_only_what_was_there_before_the_cluster_is_pinned(
+    tmp_path: Path, shards: tuple[str, ...], kafka: str, pins: dict[str, int]
+) -> None:
+    """A broker that takes a log over finds topics, too; they are where their names say."""
+    rig = EngineRig()
+    rig.engine.topics.create("ordered", TopicType.FIFO, 4, rig.now_ms)
+    config = Config(
+        cluster=ClusterConfig(shards=shards), replication=ReplicationConfig(kafka=kafka)
+    )
+    shard = Membership(config, tmp_path).join(rig.engine, FakeCommitter())
+    await shard.close()
+    assert read_mark(tmp_path) == Mark(0, 2, pins)
+
+
+def test_a_page_of_who_stands_by_says_for_which_shard(tmp_path: Path) -> None:
+    config = Config(
+        cluster=ClusterConfig(shards=STOOD_BY_FOR, shard=1),
+        replication=ReplicationConfig(kafka="k:1"),
+    )
+    page = Membership(config, tmp_path).page(["latermq_replication_owner 0\n"])
+    assert "".join(page) == 'latermq_replication_owner{shard="1"} 0\n'
