@@ -63,6 +63,14 @@ class Lingering(Tenure):
         return serves
 
 
+class Heedless(Tenure):
+    """Serves at once, whoever else may have been there a moment ago."""
+
+    def serving(self, now_ms: int) -> bool:
+        self._serve_from_ms = 0
+        return super().serving(now_ms)
+
+
 class Impatient(Tenure):
     """Hands the log over while the owner before it may still serve."""
 
@@ -81,6 +89,7 @@ CONTROLS: Final[dict[str, tuple[Callable[[int], World], str]]] = {
     "no silence": (lambda seed: World(seed, owner=Everlasting), "serves"),
     "gaps not read": (lambda seed: World(seed, owner=Hasty), "promised and is lost"),
     "groups not whole": (lambda seed: World(seed, owner=Piecemeal), "promised and is lost"),
+    "nobody is waited for": (lambda seed: World(seed, owner=Heedless), "serves"),
     "handed over while it serves": (lambda seed: World(seed, owner=Lingering), "serves"),
     "handed over too soon": (lambda seed: World(seed, owner=Impatient), "serves"),
 }

@@ -127,6 +127,8 @@ class Node:
         self.claiming: Batch | None = None
         self.claimed_ms = 0
         self.heard_ms = 0
+        self.others_ms = 0  # when it last heard of another owner
+        self.mine = 0, 0  # epoch and token of its last fence
         self.epoch = 0
         self.yields = False  # leaves what it handed over to others, for a while
         self.end = self.segment_end = 0  # of what it wrote
@@ -143,9 +145,8 @@ class Node:
             self._own(self.tenure)
         elif self.claiming is None:
             self._follow(len(world.entries))
-            self.heard_ms *= not self._free()
             silent_ms = world.now_ms - self.heard_ms
-            forced = world.random.random() < 0.002
+            forced = world.random.random() < 0.002 or self._free()
             if forced or silent_ms >= TAKE_OVER_MS + world.random.choice((0, 0, 700)) * self.rank:
                 self._claim()
 
@@ -156,22 +157,29 @@ class Node:
             verdict, pieces = self.reader.read(Entry(offset, self.world.entries[offset]))
             if verdict in (Verdict.FENCE, Verdict.VALID):
                 self.heard_ms = self.world.now_ms
+                standing = self.reader.standing
+                assert standing is not None
+                if standing.ownerless:
+                    self.others_ms = 0
+                elif (standing.epoch, standing.token) != self.mine:
+                    self.others_ms = self.heard_ms
             for piece in pieces:
                 self.copy.write(piece)
 
     def _free(self) -> bool:
-        """Tell whether it was handed over, and is for this one to take at once."""
+        """Tell whether it was handed over, or this one's fence stands last: it is taken at once."""
         standing = self.reader.standing
         assert standing is not None
-        if not standing.ownerless or standing == EMPTY:
+        if standing == EMPTY or (self.yields and standing.epoch == self.epoch + 1):
             return False
-        return not self.yields or standing.epoch != self.epoch + 1
+        return standing.ownerless or (standing.epoch, standing.token) == self.mine
 
     def _claim(self) -> None:
         world = self.world
         assert self.reader.standing is not None
         epoch = self.reader.standing.epoch + 1
-        self.claiming = fence_of(1, 1, epoch, world.random.getrandbits(64))
+        self.mine = epoch, world.random.getrandbits(64)
+        self.claiming = fence_of(1, 1, *self.mine)
         self.claimed_ms = world.now_ms
         world.append(encode_batch(self.claiming), self._when_up(self._claimed))
 
@@ -182,7 +190,7 @@ class Node:
         if offset is None or offset == UNTOLD:
             return  # claims again, if nobody else does
         self._follow(offset)
-        heard_ms, before = self.heard_ms, self.reader.standing
+        before = self.reader.standing
         assert before is not None
         self._follow(offset + 1)
         standing = self.reader.standing
@@ -194,7 +202,7 @@ class Node:
         self.epoch = fence.epoch
         self.end, self.segment_end = standing.whole_end, standing.whole_segment_end
         known = self.world.new_reader(standing, offset + 1)
-        self.tenure = self.world.owner(fence, known, self.claimed_ms, heard_ms, SIZES)
+        self.tenure = self.world.owner(fence, known, self.claimed_ms, self.others_ms, SIZES)
         self.promises = []
         if self.world.rule and self.world.random.random() < 0.3:  # told to end while it claimed
             self._hand_over(self.tenure)
