@@ -353,6 +353,16 @@ def test_windows_out_of_bounds_and_another_one_are_refused() -> None:
     assert (kept.retention_ms, kept.dedup_window_ms) == (5_000, 60_000)
 
 
+def test_a_window_is_set_whatever_the_broker_s_retention_became() -> None:
+    rig = EngineRig(dedup=DEDUP, store=short_store(retention_ms=1_000))
+    rig.engine.topics.create("orders", TopicType.MIXED, 1, rig.now_ms, TopicTimes(unread_ms=1_000))
+    object.__setattr__(rig.config.store, "retention_ms", 2_000)
+    rig.crash()
+    alter(rig, "orders", 5)
+    with pytest.raises(BadRequestError, match="at least as long"):
+        rig.engine.topics.alter("orders", None, 0, rig.now_ms, TopicTimes(unread_ms=1_000))
+
+
 def test_what_is_over_makes_room_behind_what_counts_longer() -> None:
     """At the bound, and in a tick."""
     rig = EngineRig(dedup=DedupConfig(window_ms=WINDOW_MS, bytes_max=135))  # three of them

@@ -158,7 +158,8 @@ class TopicAdmin:
         if min(read_ms, unread_ms) < UNSET or max(read_ms, unread_ms) > TIME_MS_MAX:
             raise BadRequestError(f"a retention is from 0 to {TIME_MS_MAX} ms")
         effective_ms = self._state.config.store.retention_ms if read_ms == UNSET else read_ms
-        if unread_ms > 0 and not 0 < effective_ms <= unread_ms:
+        asked = (times.read_ms, times.unread_ms) != (None, None)
+        if asked and unread_ms > 0 and not 0 < effective_ms <= unread_ms:
             raise BadRequestError(
                 f"what is unread in topic {topic.name} must stay at least as long as what is read"
             )
