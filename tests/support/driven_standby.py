@@ -54,6 +54,7 @@ class DrivenStandby:
     ) -> None:
         self._shipped = shipped
         copy = LocalCopy(DIRECTORY, config.store, files, Note(CLUSTER, 0))
+        copy.cut()
         clock = SystemClock(*[lambda: now_ms() * 1_000_000] * 2)
         self.standby = Standby(copy, config, clock)
 

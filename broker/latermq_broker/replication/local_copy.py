@@ -1,12 +1,16 @@
 """A data directory that is filled from a replicated log, byte for byte, while none serves it.
 
-    open: locked; what is not known to be in the log is cut off ──► write, keep, write …
+    open: locked ──► require_source ──► cut: behind what is known to be in the log ──► write, keep …
+
+Until the engine's log is known to be this one, nothing is changed: what lies behind may be the only
+copy of what this directory's broker acknowledged.
 
 Its `store` is whoever's who opens an engine on it. The same directory comes from an engine alone,
 from its first entry on, so an empty one is as good as any other, but for the time it takes.
 """
 
 import asyncio
+import logging
 from pathlib import Path
 from secrets import token_bytes
 
@@ -22,7 +26,6 @@ from latermq_broker.store.directory import (
     CATALOGUE_NAME,
     LOG_NAME,
     OUR_DIRECTORIES,
-    FoundLog,
     find_log,
     first_segment,
     remove_leftovers,
@@ -43,6 +46,8 @@ from latermq_broker.store.log.segment import (
     segment_name,
 )
 from latermq_broker.store.store import Store
+
+log = logging.getLogger("latermq.replication")
 
 
 class LocalCopy:
@@ -71,20 +76,23 @@ class LocalCopy:
             raise unusable(directory, error) from error
         try:
             self.note = self._noted(note)
-            copied = self._cut()
+            found_log = find_log(files, directory)
+            known = self._known(found_log.segments)
         except OSError as error:
             files.close(lock_fd)
             raise unusable(directory, error) from error
         except BaseException:
             files.close(lock_fd)
             raise
-        log = CommitLog(files, directory / LOG_NAME, config, copied.uuid)
-        log.adopt(copied.segments)
+        self._behind: list[Segment] | None = found_log.segments[len(known) :]  # None: it was cut
+        self._found_end = 0  # of the bytes that were cut off
+        commit_log = CommitLog(files, directory / LOG_NAME, config, found_log.uuid)
+        commit_log.adopt(known)
         self.new = not self.note.offset  # when it was opened nothing was in it
-        self.store = Store(directory, config, files, log, lock_fd)
-        known = self.note
-        self.reader = Reader(cluster_hash(known.cluster), known.shard, known.standing, known.offset)
-        self.reader.segments.update(known.segments)
+        self.store = Store(directory, config, files, commit_log, lock_fd)
+        note = self.note
+        self.reader = Reader(cluster_hash(note.cluster), note.shard, note.standing, note.offset)
+        self.reader.segments.update(note.segments)
 
     @property
     def end(self) -> int:
@@ -92,7 +100,8 @@ class LocalCopy:
         return self.reader.standing.whole_end if self.reader.standing is not None else 0
 
     def write(self, pieces: list[Piece]) -> None:
-        """Add what became valid."""
+        """Add what became valid, to a directory that was cut."""
+        assert self._behind is None
         try:
             for piece in pieces:
                 self._write(piece)
@@ -124,9 +133,31 @@ class LocalCopy:
                         return
             raise self._not_the_source(f"has something else at entry {offset}")
 
+    def cut(self) -> None:
+        """Remove what is not known to be in the engine's log, which is this directory's."""
+        if self._behind is None:
+            return
+        files, directory = self._files, self._directory / LOG_NAME
+        try:
+            remove_leftovers(files, directory, PREPARED_SUFFIX)
+            remove_leftovers(files, self._directory, TEMPORARY_NAME)
+            while self._behind:
+                segment = self._behind.pop()
+                self._found_end = max(self._found_end, _data_end(segment, segment.base))
+                files.unlink(segment.path)
+                files.sync_directory(directory)  # from behind: what is left is always in a row
+            if self.store.log.segments:
+                last = self.store.log.segments[-1]
+                end = _data_end(last, self.end)
+                _zero(files, last, self.end, end)
+                self._found_end = max(self._found_end, end)
+        except OSError as error:
+            raise unusable(self._directory, error) from error
+        self._behind = None
+
     async def keep(self) -> None:
         """Make what was read so far durable, in a thread, and say so in the note."""
-        if not self.reader.between_groups:
+        if self._behind is not None or not self.reader.between_groups:
             return  # the next time
         unsynced, self._unsynced = self._unsynced, []
         first = self.store.log.row.row[0].base if unsynced else 0
@@ -143,9 +174,10 @@ class LocalCopy:
                 segment.release()  # here, not in the thread: what the loop reads stays open
 
     def claim(self, epoch: int, token: int) -> None:
-        """Note the fence that this directory's broker is about to append.
+        """Note the fence that this directory's broker is about to append: all was read.
 
-        What it remembers beside the log goes if others have owned that since.
+        What it remembers beside the log goes if others have owned that since. If nobody has, its
+        bytes that were cut off are back, but for those that the engine does not have.
         """
         standing = self.reader.standing or EMPTY
         if self.note.mine != (standing.epoch, standing.token):
@@ -153,6 +185,12 @@ class LocalCopy:
                 remove_leftovers(self._files, self._directory, CATALOGUE_NAME)
             except OSError as error:
                 raise unusable(self._directory, error) from error
+        elif self._found_end > self.end:
+            log.warning(
+                "the engine lacks what this broker wrote, which was cut off: it never had it, so "
+                "that nobody was told it is kept, or has lost it",
+                extra={"position": self.end, "bytes": self._found_end - self.end},
+            )
         self._change_note(self.note._replace(mine=(epoch, token)))
 
     def forget(self) -> None:
@@ -209,29 +247,18 @@ class LocalCopy:
             )
         return note
 
-    def _cut(self) -> FoundLog:
-        """Remove what is not known to be in the replicated log; what is left."""
-        files, log = self._files, self._directory / LOG_NAME
-        remove_leftovers(files, log, PREPARED_SUFFIX)
-        remove_leftovers(files, self._directory, TEMPORARY_NAME)
+    def _known(self, segments: list[Segment]) -> list[Segment]:
+        """Return those of the segments that begin before the end that the note tells of."""
         end = self.note.standing.whole_end if self.note.standing is not None else 0
-        copied = find_log(files, self._directory)
-        segments = copied.segments
-        while segments and segments[-1].base >= end:
-            segment = segments.pop()
-            segment.close()
-            files.unlink(segment.path)
-            files.sync_directory(log)  # from behind, so that what is left is always in a row
-        reached = segments[-1].end if segments else 0
+        known = [segment for segment in segments if segment.base < end]
+        reached = known[-1].end if known else 0
         if reached < end:
             raise CorruptRecordError(
                 reached,
                 f"the log ends here, and REPLICA says that the directory has it up to {end}: empty "
                 "the directory, and the broker fills it again from the engine",
             )
-        if segments:
-            _zero(files, segments[-1], end)
-        return copied
+        return known
 
     def _write(self, piece: Piece) -> None:
         position, data = piece.position, piece.data
@@ -255,14 +282,20 @@ class LocalCopy:
         self.store.log.row.follow(segment, header.uuid)
 
 
-def _zero(files: Files, segment: Segment, position: int) -> None:
-    """Put zeros where bytes of `segment` lie behind `position`."""
-    changed = False
+def _data_end(segment: Segment, position: int) -> int:
+    """Return where the last byte of `segment` behind `position` ends that is not zero, or it."""
+    end = position
     while (position := segment.next_data(position)) < segment.end:
-        size = min(len(ZERO_CHUNK), segment.end - position)
-        if segment.pread(size, position) != ZERO_CHUNK[:size]:
-            write_all(files, segment.writable(), ZERO_CHUNK[:size], position - segment.base)
-            changed = True
-        position += size
-    if changed:
+        data = segment.pread(min(len(ZERO_CHUNK), segment.end - position), position)
+        if used := len(data.rstrip(b"\0")):
+            end = position + used
+        position += len(ZERO_CHUNK)
+    return end
+
+
+def _zero(files: Files, segment: Segment, begin: int, end: int) -> None:
+    """Put zeros where bytes of `segment` lie from `begin` to `end`."""
+    for position in range(begin, end, len(ZERO_CHUNK)):
+        write_all(files, segment.writable(), ZERO_CHUNK[: end - position], position - segment.base)
+    if begin < end:
         files.datasync(segment.writable())

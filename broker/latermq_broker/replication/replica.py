@@ -117,6 +117,7 @@ class Replica:
             copy = LocalCopy(place.directory, self._config.store, self._files, note)
             self._left_epoch = copy.note.mine[0] + 1 if yields else -1
             standby = self._standby = Standby(copy, self._config, clock)
+            self._known = False
             self._tell(self.figures)
             owned: Owned | None = None
             try:
@@ -241,6 +242,7 @@ class Replica:
             try:
                 if not self._known:
                     await standby.copy.require_source(self._engine)
+                    standby.copy.cut()
                     self._known = True
                 turn_s = loop.time()
                 async for entry in self._engine.follow(standby.copy.reader.offset):

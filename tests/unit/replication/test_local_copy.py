@@ -18,7 +18,7 @@ from latermq_broker.errors import (
 from latermq_broker.offline.log_repair import repair
 from latermq_broker.replication.batch import Batch, cluster_hash, encode_batch, fence_of
 from latermq_broker.replication.local_copy import LocalCopy
-from latermq_broker.replication.note import Note, read_note
+from latermq_broker.replication.note import TEMPORARY_NAME, Note, read_note
 from latermq_broker.replication.replicated_log import Entry
 from latermq_broker.store.directory import (
     CATALOGUE_NAME,
@@ -37,7 +37,10 @@ SHOP = cluster_hash("shop")
 
 
 def opened(directory: Path, note: Note = NEW) -> LocalCopy:
-    return LocalCopy(directory, CONFIG, RealFiles(), note)
+    """Open it as if the engine had been asked."""
+    copy = LocalCopy(directory, CONFIG, RealFiles(), note)
+    copy.cut()
+    return copy
 
 
 def entries() -> list[bytes]:
@@ -96,6 +99,64 @@ def test_what_was_kept_stays_and_what_lies_behind_is_cut_off(tmp_path: Path) -> 
     assert note.segments == ((0, 1), (SIZE, 3))
 
 
+def test_nothing_is_changed_before_the_engine_was_asked(tmp_path: Path) -> None:
+    """Of what lies behind the note, in its last segment and in later ones; and of the rest."""
+    copy = opened(tmp_path)
+    feed(copy, 0, 2)
+    keep(copy)
+    feed(copy, 2, 4)
+    copy.close()
+    (tmp_path / LOG_NAME / "00000000000000016384.prep").write_bytes(b"begun")
+    (tmp_path / TEMPORARY_NAME).write_bytes(b"begun, too")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    copy = LocalCopy(tmp_path, CONFIG, RealFiles(), NEW)
+    assert [segment.base for segment in copy.store.log.segments] == [0]
+    assert copy.end == 67
+    keep(copy)
+    copy.close()
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("kept", "again", "lacks"),
+    [(2, 2, 8_256 - 67), (2, 3, 8_256 - 70), (2, 4, 0), (1, 1, 8_256), (1, 2, 8_256 - 67)],
+)
+def test_an_owner_is_told_what_the_engine_has_not_given_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kept: int, again: int, lacks: int
+) -> None:
+    copy = opened(tmp_path)
+    copy.claim(1, 77)
+    feed(copy, 0, kept)
+    keep(copy)
+    feed(copy, kept, 4)
+    copy.close()
+    copy = opened(tmp_path)
+    feed(copy, kept, again)
+    before = len(caplog.records)
+    copy.claim(2, 78)
+    copy.claim(2, 79)  # once is enough
+    copy.close()
+    said = [vars(record)["bytes"] for record in caplog.records[before:]]
+    # A header ends with its checksum, whose last byte may be zero.
+    assert len(said) == bool(lacks)
+    assert all(lacks - 2 <= each <= lacks for each in said)
+
+
+def test_who_was_not_the_owner_is_told_nothing_of_what_was_cut(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy = opened(tmp_path)
+    copy.claim(1, 5)
+    feed(copy, 0, 2)
+    keep(copy)
+    feed(copy, 2, 4)
+    copy.close()
+    copy = opened(tmp_path)
+    copy.claim(2, 78)
+    copy.close()
+    assert "the engine lacks" not in caplog.text
+
+
 class Watched(RealFiles):
     """Notes in which thread each descriptor was closed."""
 
@@ -111,6 +172,7 @@ def test_a_full_segment_is_let_go_where_it_is_read(tmp_path: Path) -> None:
     """In the loop: what a thread closes is perhaps being read, and its number used again."""
     files = Watched()
     copy = LocalCopy(tmp_path, CONFIG, files, NEW)
+    copy.cut()
     feed(copy, 0, 4)
     full, last = copy.store.log.segments
     number = full.writable()

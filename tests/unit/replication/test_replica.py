@@ -421,6 +421,7 @@ async def test_a_directory_that_trimming_overtook_while_it_was_closed_is_left_al
     engine = Trimmed()
     place = ReplicaPlace(cluster=CLUSTER, shard=0, directory=tmp_path / "data")
     copy = LocalCopy(place.directory, engine.rig.config.store, RealFiles(), Note(CLUSTER, 0))
+    copy.cut()
     for offset in range(2):
         copy.write(copy.reader.read(Entry(offset, engine.entries[offset]))[1])
     await copy.keep()

@@ -15,7 +15,7 @@ from latermq_broker.errors import StoreUnusableError
 from latermq_broker.replication import replica as replica_module
 from latermq_broker.replication import standby as standby_module
 from latermq_broker.replication.batch import decode_batch
-from latermq_broker.replication.note import read_note
+from latermq_broker.replication.note import read_note, write_note
 from latermq_broker.replication.replica import Replica, ReplicaPlace
 from latermq_broker.replication.replicated_log import Entry
 from latermq_broker.store.directory import REPLICA_NAME
@@ -42,11 +42,18 @@ class Shop:
     def write(self, *names: str) -> None:
         self.rig.send(*names)
 
-    async def copied(self) -> None:
-        """Have the standby's directory hold what there is, and know it."""
+    async def copied(self, *behind: str) -> None:
+        """Have the standby's directory hold what there is, and know it; and what is written then.
+
+        Args:
+            behind: what it holds, and does not know.
+        """
         driven = DrivenStandby(self.shipped, self.rig.config, self.files, lambda: START_MS)
         driven.catch_up()
         await driven.standby.copy.keep()
+        if behind:
+            self.write(*behind)
+            driven.catch_up()
         await driven.standby.close()
 
     def engine(self) -> LogInMemory:
@@ -106,13 +113,15 @@ class Counted(LogInMemory):
 
 
 @pytest.mark.parametrize("messages", [0, 1, 40])
+@pytest.mark.parametrize("behind", [(), ("m-4", "m-5")])
 async def test_the_log_of_a_topic_that_was_made_anew_is_refused(
-    monkeypatch: pytest.MonkeyPatch, messages: int
+    monkeypatch: pytest.MonkeyPatch, messages: int, behind: Sequence[str]
 ) -> None:
+    """What lies behind the note stays, too: a killed owner's last seconds, acknowledged."""
     monkeypatch.setattr(replica_module, "LOOK_S", 0.0)
     shop, other = Shop(), Shop()
     shop.write("m-3")
-    await shop.copied()
+    await shop.copied(*behind)
     before = {path: bytes(inode.data) for path, inode in shop.files.inodes.items()}
     for number in range(messages):
         other.write(f"n-{number}")
@@ -128,8 +137,43 @@ async def test_the_log_of_a_topic_that_was_made_anew_is_refused(
     shop.files.unlink(DIRECTORY / REPLICA_NAME)  # the page says: a broker that is alone may have it
     store = Store.open(DIRECTORY, shop.rig.config.store, shop.files, START_MS)
     alone = Engine.open(store, shop.rig.config, START_MS)
-    assert stored(alone) == 3
+    assert stored(alone) == 3 + len(behind)
     alone.abandon()
+
+
+async def test_what_an_engine_lost_behind_the_note_is_cut_and_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of what the directory's broker was the owner of; what the engine has comes back from it."""
+    monkeypatch.setattr(replica_module, "LOOK_S", 0.0)
+    shop = Shop()
+    shop.write("m-3")
+    await shop.copied("m-4")
+    engine = shop.engine()
+    there = shop.rig.engine.store.log.end
+    shop.write("m-5")
+    await shop.copied()
+    note = read_note(shop.files, DIRECTORY)
+    assert note is not None
+    standing = note.standing
+    assert standing is not None
+    lost = standing.whole_end - there
+    note = note._replace(mine=(standing.epoch, standing.token))
+    # As it was when only the first three were known.
+    known = note._replace(offset=1, standing=standing._replace(
+        sequence=0, end=0, segment_end=0, whole_end=0, whole_segment_end=0
+    ), segments=())  # fmt: skip
+    write_note(shop.files, DIRECTORY, known)
+    replica = shop.replica(engine, lambda: 1_000)
+    owned = await replica.take_over(SystemClock(), asyncio.Event())
+    assert owned is not None
+    assert stored(owned.engine) == 4
+    [said] = [each for each in caplog.records if "the engine lacks" in each.message]
+    assert lost - 8 < vars(said)["bytes"] <= lost  # a record is filled up with zeros
+    assert vars(said)["position"] == there
+    await owned.disk.join()
+    owned.disk.close()
+    owned.engine.abandon()
 
 
 async def test_a_log_that_lost_entries_while_it_was_followed_is_not_claimed(

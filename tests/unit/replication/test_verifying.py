@@ -52,6 +52,7 @@ class Engine:
 def note(tmp_path: Path) -> Note:
     """What says of `tmp_path` that it has all of it."""
     copy = LocalCopy(tmp_path, StoreConfig(), RealFiles(), Note("shop", 3))
+    copy.cut()
     for entry in Engine().entries:
         copy.write(copy.reader.read(entry)[1])
     asyncio.run(copy.keep())
