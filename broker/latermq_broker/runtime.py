@@ -35,7 +35,7 @@ from latermq_broker.observability.metrics_endpoint import MetricsEndpoint, Page
 from latermq_broker.observability.otlp_export import OtlpExport
 from latermq_broker.observability.service_manager import ServiceNotices
 from latermq_broker.pump.disk_work import DiskWork, disk_threads
-from latermq_broker.pump.event_loop import Ending, loop_factory, on_signals
+from latermq_broker.pump.event_loop import Ending, Signals, loop_factory
 from latermq_broker.pump.pump import Pump
 from latermq_broker.services.call.handler import MethodTable
 from latermq_broker.services.registry import Services, assemble
@@ -105,7 +105,7 @@ def run(config: Config, announce: Callable[[str], None], *, replace: bool = Fals
     else:
         engine, clock = _open(config, directory)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(_serve(engine, clock, config, announce, sockets, membership))
+        return runner.run(_serve(engine, clock, config, announce, Signals(), sockets, membership))
 
 
 def _membership(config: Config, directory: Path) -> "Membership | None":
@@ -174,13 +174,14 @@ def _say_what_was_found(directory: Path, report: RecoveryReport, took_ms: int) -
 
 
 def run_replica(
-    config: Config, announce: Callable[[str], None], replica_of: "Callable[[Config], Replica]"
+    config: Config, announce: Callable[[str], None], replica_of: "Callable[[Config, bool], Replica]"
 ) -> int:
     """Stand by for a replicated log, then serve it, until a signal or a failure; the exit code.
 
     Args:
         announce: gets `latermq standing by`, and when it serves `latermq ready on HOST:PORT`.
-        replica_of: makes this broker's part in it, in the running loop.
+        replica_of: makes this broker's part in it, in the running loop; True: this process
+            had one before, so what must be as it is to start was looked at.
 
     Raises:
         ConfigError, StoreError: as `run`.
@@ -192,44 +193,46 @@ def run_replica(
     if membership is not None:
         config = membership.config
     _require_port(config)  # rather than find out at the moment that one is needed
-    yields = False
-    while True:
-        life = _replicate(config, announce, replica_of, membership, yields=yields)
+    signals, again = Signals(), False
+    while not signals.came:
+        life = _replicate(config, announce, replica_of, membership, signals, again=again)
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             code = runner.run(life)
         if code != HANDED_OVER:
             return code
-        yields = True
+        again = True
         gc.unfreeze()
         gc.collect()  # what it was as an owner
+    return CLEAN
 
 
 async def _replicate(
     config: Config,
     announce: Callable[[str], None],
-    replica_of: "Callable[[Config], Replica]",
+    replica_of: "Callable[[Config, bool], Replica]",
     membership: "Membership | None",
+    signals: Signals,
     *,
-    yields: bool,
+    again: bool,
 ) -> int:
     stop = asyncio.Event()
-    on_signals(stop.set)
+    signals.stop_by(stop.set)
 
     def page(openmetrics: bool) -> Iterator[str]:
         page = render_standby(replica.figures(), openmetrics=openmetrics)
         return page if membership is None else membership.page(page)
 
     clock = SystemClock()
-    replica = replica_of(config)
+    replica = replica_of(config, again)
     announce("latermq standing by")
     notices = asyncio.create_task(ServiceNotices(os.environ).standing_by(lambda: replica.ready))
     try:
         async with MetricsEndpoint(config.metrics, page, lambda: False):
-            owned = await replica.take_over(clock, stop, yields=yields)
+            owned = await replica.take_over(clock, stop, yields=again)
         notices.cancel()
         if owned is None:
             return CLEAN
-        return await _serve(owned.engine, clock, config, announce, {}, membership, owned)
+        return await _serve(owned.engine, clock, config, announce, signals, {}, membership, owned)
     finally:
         await replica.close()
 
@@ -239,6 +242,7 @@ async def _serve(
     clock: SystemClock,
     config: Config,
     announce: Callable[[str], None],
+    signals: Signals,
     sockets: Sockets,
     membership: "Membership | None" = None,
     owned: "Owned | None" = None,
@@ -246,7 +250,7 @@ async def _serve(
     owner = owned.owner if owned is not None else None
     ending = Ending(config.server, waited_for=owner is not None)
     stop, drained = ending.stop, False
-    on_signals(ending.signalled)
+    signals.stop_by(ending.signalled)  # now, if it came while this broker became the owner
     sys.setswitchinterval(SWITCH_INTERVAL_S)  # after each system call of the loop: Python has 5 ms
     disk = owned.disk if owned else DiskWork(engine, clock, config.store, disk_threads())
     try:

@@ -14,6 +14,7 @@ from latermq_broker.config.toml_file import load
 from latermq_broker.replication.replica import Replica, ReplicaPlace
 from latermq_broker.store.files import RealFiles
 from support.log_server import ServedLog
+from support.machine import patient
 
 CLUSTER: Final = "test"
 
@@ -28,9 +29,10 @@ def main() -> int:
     flags = {"server.listen": chosen.listen, "server.data_dir": chosen.data_dir}
     place = ReplicaPlace(cluster=CLUSTER, shard=0, directory=Path(chosen.data_dir).absolute())
 
-    def replica_of(config: Config) -> Replica:
+    def replica_of(config: Config, _: bool) -> Replica:
         engine = ServedLog(int(chosen.engine))
         return Replica(place, engine, config, RealFiles(), monotonic_ms)
 
+    runtime.LAST_WORDS_MS = round(patient(10_000))  # type: ignore[misc]
     config = load(chosen.config, {}, flags)
     return runtime.run_replica(config, lambda line: print(line, flush=True), replica_of)

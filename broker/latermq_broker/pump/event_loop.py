@@ -11,6 +11,7 @@ from latermq_broker.config.config import ServerConfig
 log = logging.getLogger("latermq.runtime")
 
 FAILED_DRAIN_MS: Final = 1_000  # for the answers that say so
+SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class Ending:
@@ -59,19 +60,33 @@ class Ending:
         self.stop.set()
 
 
-def on_signals(stop: Callable[[], None]) -> None:
-    """Have the first SIGTERM or SIGINT stop in order; a second one ends the process as it is."""
-    loop = asyncio.get_running_loop()
-    numbers = (signal.SIGTERM, signal.SIGINT)
+class Signals:
+    """SIGTERM and SIGINT, and whether one came, in whichever of a process's loops."""
 
-    def on_signal() -> None:
-        for number in numbers:
+    def __init__(self) -> None:
+        self.came = False
+        self._stop: Callable[[], None]
+
+    def stop_by(self, stop: Callable[[], None]) -> None:
+        """Have the first one stop in order, now if it came; a second ends the process as it is.
+
+        One way to stop takes the place of another without a moment in which a signal is lost.
+        """
+        self._stop = stop
+        if self.came:
+            stop()
+            return
+        loop = asyncio.get_running_loop()
+        for number in SIGNALS:
+            loop.add_signal_handler(number, self._on_signal)
+
+    def _on_signal(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in SIGNALS:
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL)
-        stop()
-
-    for number in numbers:
-        loop.add_signal_handler(number, on_signal)
+        self.came = True
+        self._stop()
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

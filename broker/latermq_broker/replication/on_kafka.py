@@ -19,14 +19,16 @@ if TYPE_CHECKING:
 EVERYWHERE: Final = ("0.0.0.0", "::")  # where a broker listens, not where it is found
 
 
-def replica_on_kafka(config: Config) -> Replica:
+def replica_on_kafka(config: Config, again: bool) -> Replica:
     """Make it, in the running loop; its topics are made if they are missing.
 
+    Args:
+        again: this process has looked at them before, and Kafka need not answer now.
     Raises:
         ConfigError: the client is not installed, or Kafka or a topic of it is not as it must be.
     """
     shard = config.cluster.shard  # 0 without `[cluster]`
-    engine = engine_on_kafka(config, shard, make_topics=True)
+    engine = engine_on_kafka(config, shard, make_topics=not again)
     directory = Path(config.server.data_dir).expanduser().absolute()
     place = ReplicaPlace(cluster=config.replication.cluster, shard=shard, directory=directory)
     members = _members_on_kafka(config, place)

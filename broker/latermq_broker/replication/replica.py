@@ -28,7 +28,7 @@ from latermq_broker.engine.state.figures import DURATION_MS, Histogram
 from latermq_broker.errors import EngineGoneError, EntriesGoneError, StoreUnusableError
 from latermq_broker.observability.replication_figures import STANDBY, Others, ReplicationFigures
 from latermq_broker.pump.disk_work import DiskWork
-from latermq_broker.replication.batch import cluster_hash, encode_batch, fence_of
+from latermq_broker.replication.batch import NOBODY, cluster_hash, encode_batch, fence_of
 from latermq_broker.replication.local_copy import LocalCopy
 from latermq_broker.replication.members.announcing import Members
 from latermq_broker.replication.note import Note, write_note
@@ -97,7 +97,7 @@ class Replica:
         self._known = False  # that it is the one that the directory has
         self._standby: Standby | None = None
         self._fence_came = asyncio.Event()
-        self._left_epoch = -1  # of a hand-over of its own, which is left to others
+        self._left: tuple[tuple[int, int], ...] = ()  # epochs and tokens that are left to others
 
     async def take_over(
         self, clock: SystemClock, stop: asyncio.Event, *, yields: bool = False
@@ -115,7 +115,10 @@ class Replica:
         while True:
             note = Note(place.cluster, place.shard)
             copy = LocalCopy(place.directory, self._config.store, self._files, note)
-            self._left_epoch = copy.note.mine[0] + 1 if yields else -1
+            if yields:  # also what was given up, and may be handed over yet, or never
+                self._left = copy.note.mine, (copy.note.mine[0] + 1, NOBODY)
+            if not self._free(copy):
+                self._others_ms = self._now_ms()  # all that there is of them may be in the note
             standby = self._standby = Standby(copy, self._config, clock)
             self._known = False
             self._tell(self.figures)
@@ -301,7 +304,7 @@ class Replica:
     def _ownerless(self, copy: LocalCopy, patience_ms: int) -> bool:
         """Tell whether the last owner was silent for so long, or there is none to wait for."""
         standing = copy.reader.standing or EMPTY
-        if self._free(copy) and standing.epoch != self._left_epoch:
+        if self._free(copy) and (standing.epoch, standing.token) not in self._left:
             return True
         return self._now_ms() - self._heard_ms >= patience_ms
 

@@ -268,6 +268,29 @@ async def test_whose_own_fence_stands_last_waits_for_the_owner_before_all_the_sa
     assert not owner._tenure.serving(engine.now_ms), "two serve: the one before has a fresh proof"
 
 
+async def test_who_was_started_again_waits_for_the_owner_before_that_its_note_knows(
+    tmp_path: Path,
+) -> None:
+    """All that the log has of that one is in the note; behind it comes only the own fence."""
+    engine = LogInMemory()
+    engine.now_ms, mine = 10_000, fence(2, 8)
+    engine.entries = [encode_batch(ANOTHER), encode_batch(beat(1))]
+    place = ReplicaPlace(cluster="shop", shard=0, directory=tmp_path / "data")
+    config = Config(store=StoreConfig(segment_bytes=17 << 20))
+    copy = LocalCopy(place.directory, config.store, RealFiles(), Note("shop", 0))
+    for offset, entry in enumerate(engine.entries):
+        copy.reader.read(Entry(offset, entry))
+    await copy.keep()
+    copy.claim(mine.epoch, mine.token)
+    copy.close()
+    engine.entries.append(encode_batch(mine))
+    replica = Replica(place, engine, config, RealFiles(), lambda: engine.now_ms)
+    owned = await replica.take_over(SystemClock(), asyncio.Event())
+    assert owned is not None
+    owned.engine.store.abandon()
+    assert not owned.owner._tenure.serving(engine.now_ms), "two serve"
+
+
 async def test_whose_own_fence_stands_last_waits_for_nobody_otherwise(tmp_path: Path) -> None:
     engine = LogInMemory()
     engine.now_ms = 10_000
@@ -342,11 +365,12 @@ async def test_a_hand_over_of_long_ago_is_not_claimed(tmp_path: Path) -> None:
     assert len(engine.entries) == 3
 
 
+@pytest.mark.parametrize("given_up", [False, True])
 @pytest.mark.parametrize("yields", [False, True])
 async def test_who_handed_over_leaves_the_log_to_others_for_a_while(
-    tmp_path: Path, yields: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, yields: bool, given_up: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If it goes on. One that was started again takes it, if nobody else has."""
+    """If it goes on, also if the log never said it. One that was started again takes it at once."""
     monkeypatch.setattr(replica_module, "LOOK_S", 0.001)
     now_ms = count(1_000, 50)
     place = ReplicaPlace(cluster="shop", shard=0, directory=tmp_path / "data")
@@ -366,7 +390,8 @@ async def test_who_handed_over_leaves_the_log_to_others_for_a_while(
         again = mine and yields
         assert await replica.take_over(SystemClock(), stop, yields=again) is None
         assert (claims[-1] - began_ms >= TAKE_OVER_MS) is again
-        engine.entries.append(encode_batch(hand_over_of(decode_batch(engine.entries[-1], 0))))
+        if not given_up:
+            engine.entries.append(encode_batch(hand_over_of(decode_batch(engine.entries[-1], 0))))
 
 
 class Trimmed(LogInMemory):

@@ -1,5 +1,6 @@
 """A broker that owns a replicated log, and loses it or is told to end before it serves anybody."""
 
+import asyncio
 import os
 import signal
 import sys
@@ -7,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from click.testing import CliRunner, Result
@@ -17,6 +18,7 @@ from latermq_broker.clock import monotonic_ms
 from latermq_broker.config.config import Config, LogConfig, ServerConfig, StoreConfig
 from latermq_broker.deferred import Later
 from latermq_broker.engine.engine import Engine
+from latermq_broker.pump.disk_work import DiskWork
 from latermq_broker.replication import replica as replica_module
 from latermq_broker.replication.batch import (
     NOBODY,
@@ -26,6 +28,7 @@ from latermq_broker.replication.batch import (
     fence_of,
 )
 from latermq_broker.replication.replica import Replica, ReplicaPlace
+from latermq_broker.replication.standby import Standby
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.store import Store
 from latermq_cli.root import latermq
@@ -33,6 +36,7 @@ from support.log_in_memory import LogInMemory
 from support.log_set_up import log_as_it_was
 
 SEGMENT_BYTES = 17 << 20
+PATIENCE_MS = 60_000  # of who hands over, on whatever machine
 
 
 @pytest.fixture(autouse=True)
@@ -68,16 +72,27 @@ def served(tmp_path: Path, meanwhile: Callable[[AwkwardLog], None]) -> tuple[int
 
 
 def run(
-    tmp_path: Path, log: LogInMemory, now_ms: Callable[[], int], announce: Callable[[str], None]
+    tmp_path: Path,
+    log: LogInMemory,
+    now_ms: Callable[[], int],
+    announce: Callable[[str], None],
+    lives: list[bool] | None = None,
 ) -> int:
+    """Return the exit code; `lives` is told of each whether it is one again."""
     config = Config(
-        server=ServerConfig(listen="127.0.0.1:0", data_dir=str(tmp_path / "data")),
+        server=ServerConfig(
+            listen="127.0.0.1:0",
+            data_dir=str(tmp_path / "data"),
+            replace_drain_ms_max=PATIENCE_MS,
+        ),
         store=StoreConfig(segment_bytes=SEGMENT_BYTES),
         log=LogConfig(level="error"),
     )
     place = ReplicaPlace(cluster="shop", shard=0, directory=tmp_path / "data")
 
-    def replica_of(config: Any) -> Replica:
+    def replica_of(config: Any, again: bool) -> Replica:
+        if lives is not None:
+            lives.append(again)
         return Replica(place, log, config, RealFiles(), now_ms)
 
     return runtime.run_replica(config, announce, replica_of)
@@ -98,29 +113,108 @@ def test_who_is_told_to_end_before_it_serves_opens_no_port(tmp_path: Path) -> No
     assert said == ["latermq standing by"]
 
 
+class Operator:
+    """Has the broker hand over when it is ready, and end when it is ready again."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.answers: list[Result] = []
+        self._asking: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._asking is not None:
+            self._asking.join()
+
+    def hear(self, line: str) -> None:
+        """Take what the broker announces."""
+        self.said.append(line)
+        if len(self.said) == 2:
+            self._asking = threading.Thread(target=self._ask, args=(line.split()[-1],))
+            self._asking.start()
+        elif len(self.said) == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def _ask(self, endpoint: str) -> None:
+        words = ("cluster", "hand-over", "--endpoint", endpoint)
+        self.answers.append(CliRunner().invoke(latermq, words))
+
+
+class Restless(LogInMemory):
+    """Has a signal come, and be heard of, while the first life that had it is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told = False
+
+    async def close(self) -> None:
+        if not self._told:
+            self._told = True
+            await told_to_end()
+
+
+async def told_to_end() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+    while signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        await asyncio.sleep(0)
+
+
+def token_of_last(log: LogInMemory) -> int:
+    return decode_batch(log.entries[-1], 0).token
+
+
+def test_who_is_told_to_end_while_it_becomes_the_owner_opens_no_port(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When nobody looks any more whether a standby is to end, and no owner does yet."""
+    begin_life = Standby.begin_life
+
+    async def told_first(standby: Standby) -> tuple[Engine, DiskWork]:
+        await told_to_end()
+        return await begin_life(standby)
+
+    monkeypatch.setattr(Standby, "begin_life", told_first)
+    monkeypatch.setattr(runtime, "LAST_WORDS_MS", PATIENCE_MS)
+    log, said = LogInMemory(), list[str]()
+
+    def announce(line: str) -> None:
+        said.append(line)
+        if "ready" in line:  # which must not be; it would not end
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    assert run(tmp_path, log, monotonic_ms, announce) == runtime.CLEAN
+    assert said == ["latermq standing by"]
+    assert token_of_last(log) == NOBODY
+
+
+def test_who_is_told_to_end_when_it_has_handed_over_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_module, "TAKE_OVER_MS", 100)
+    monkeypatch.setattr(runtime, "LAST_WORDS_MS", PATIENCE_MS)
+    log = Restless()
+    with Operator() as operator:
+        assert run(tmp_path, log, monotonic_ms, operator.hear) == runtime.CLEAN
+    assert [line.split()[1] for line in operator.said] == ["standing", "ready"]
+    assert token_of_last(log) == NOBODY
+
+
 def test_a_log_that_was_handed_over_to_nobody_is_taken_up_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the same process, which stands by then; one that is told to end hands over, too."""
     monkeypatch.setattr(replica_module, "TAKE_OVER_MS", 100)
     monkeypatch.setattr(replica_module, "RANK_MS", 1)
-    log, said = LogInMemory(), list[str]()
-    answers: list[Result] = []
-
-    def hand_over(endpoint: str) -> None:
-        words = ("cluster", "hand-over", "--endpoint", endpoint)
-        answers.append(CliRunner().invoke(latermq, words))
-
-    def announce(line: str) -> None:
-        said.append(line)
-        if len(said) == 2:
-            threading.Thread(target=hand_over, args=(line.split()[-1],)).start()
-        elif len(said) == 4:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    assert run(tmp_path, log, monotonic_ms, announce) == runtime.CLEAN
-    assert [line.split()[1] for line in said] == ["standing", "ready"] * 2
-    assert "hands over the log of shop, epoch 1" in answers[0].output
+    monkeypatch.setattr(runtime, "LAST_WORDS_MS", PATIENCE_MS)
+    log, lives = LogInMemory(), list[bool]()
+    with Operator() as operator:
+        code = run(tmp_path, log, monotonic_ms, operator.hear, lives)
+    assert code == runtime.CLEAN
+    assert lives == [False, True]
+    assert [line.split()[1] for line in operator.said] == ["standing", "ready"] * 2
+    assert "hands over the log of shop, epoch 1" in operator.answers[0].output
     fences = [batch for batch in map(decode_batch, log.entries, count()) if batch.fence]
     assert [(batch.epoch, batch.token == NOBODY) for batch in fences] == [
         (1, False), (2, True), (3, False), (4, True),
