@@ -16,7 +16,6 @@ from latermq_broker.catalog.access import decode_user
 from latermq_broker.catalog.catalog import (
     Group,
     Topic,
-    TopicTimes,
     decode_group,
     decode_topic,
     encode_group,
@@ -27,6 +26,7 @@ from latermq_broker.cluster.catalogue_entries import (
     group_identity,
     shared_groups,
     shared_topics,
+    times_of,
     version_of,
 )
 from latermq_broker.cluster.catalogue_file import read_memory, write_memory
@@ -144,7 +144,7 @@ class CatalogueCopy:
         for name in steps.made:
             topic = first[name]
             create = partial(
-                engine.topics.create, name, topic.type, topic.queue_count, now_ms, _times(topic)
+                engine.topics.create, name, topic.type, topic.queue_count, now_ms, times_of(topic)
             )
             self._try(name, create)
         for name in steps.compared:
@@ -155,11 +155,11 @@ class CatalogueCopy:
         }
 
     def _alike(self, first: Topic, now_ms: int) -> None:
-        """Give a topic the type and the queues that it has at shard 0; they never get fewer."""
+        """Give a topic the type, times and queues that it has at shard 0; they never get fewer."""
         own = self._engine.catalog.topic(first.name)
         assert own is not None
         more = first.queue_count if first.queue_count > own.queue_count else 0
-        self._engine.topics.alter(first.name, first.type, more, now_ms, _times(first))
+        self._engine.topics.alter(first.name, first.type, more, now_ms, times_of(first))
 
     def _take_groups(self, answer: cluster_pb2.CopyCatalogueResponse) -> None:
         engine, now_ms = self._engine, self._committer.now_ms()
@@ -244,10 +244,6 @@ class CatalogueCopy:
                 "what shard 0 has cannot be made here",
                 extra={"name_there": name, "reason": str(error)},
             )
-
-
-def _times(topic: Topic) -> TopicTimes:
-    return TopicTimes(topic.retention_ms, topic.unread_retention_ms, topic.dedup_window_ms)
 
 
 def _kind(group: Group) -> Group:

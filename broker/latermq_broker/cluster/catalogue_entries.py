@@ -1,7 +1,14 @@
 """What of the catalogue shards share: topics and groups by name and identity, limits, users."""
 
 from latermq_broker.catalog.access import encode_user
-from latermq_broker.catalog.catalog import Catalog, Group, Topic, encode_group, encode_topic
+from latermq_broker.catalog.catalog import (
+    Catalog,
+    Group,
+    Topic,
+    TopicTimes,
+    encode_group,
+    encode_topic,
+)
 from latermq_broker.catalog.limits import encode_limit
 from latermq_broker.engine.engine import Engine
 from latermq_proto.latermq.v1 import cluster_pb2
@@ -20,6 +27,11 @@ def shared_groups(catalog: Catalog) -> dict[str, Group]:
 def group_identity(group: Group) -> str:
     """Tell a group from another of its name, made before or after it."""
     return str(group.created_ms)
+
+
+def times_of(topic: Topic) -> TopicTimes:
+    """Give a topic's own times: to another shard, which is to have the same."""
+    return TopicTimes(topic.retention_ms, topic.unread_retention_ms, topic.dedup_window_ms)
 
 
 def version_of(engine: Engine) -> tuple[int, int, int]:

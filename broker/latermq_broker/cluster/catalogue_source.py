@@ -18,6 +18,7 @@ from latermq_broker.cluster.catalogue_entries import (
     group_identity,
     shared_groups,
     shared_topics,
+    times_of,
     version_of,
 )
 from latermq_broker.cluster.catalogue_file import read_memory, write_memory
@@ -160,7 +161,9 @@ class CatalogueSource:
         for topic in map(decode_topic, request.topics):
             if engine.catalog.topic(topic.name) is None:
                 try:
-                    engine.topics.create(topic.name, topic.type, topic.queue_count, now_ms)
+                    engine.topics.create(
+                        topic.name, topic.type, topic.queue_count, now_ms, times_of(topic)
+                    )
                 except RequestError as error:
                     self._cannot(request.shard, topic.name, error)
         for group in map(decode_group, request.groups):
