@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,12 @@ import pytest
 from latermq_broker.clock import SystemClock
 from latermq_broker.config.config import Config
 from latermq_broker.engine.state.figures import DURATION_MS, Histogram
+from latermq_broker.errors import (
+    EngineGoneError,
+    EntriesGoneError,
+    EntriesLostError,
+    StoreError,
+)
 from latermq_broker.observability.replication_figures import (
     OWNER,
     STANDBY,
@@ -135,6 +141,22 @@ def members(topic: MembersInMemory, name: str, shard: int = 0) -> Members:
     return Members(topic, name, f"{name}:8081", shard, lambda: topic.now_ms)
 
 
+class FailingOnce(MembersInMemory):
+    """Its first reader cannot go on."""
+
+    def __init__(self, kind: type[StoreError]) -> None:
+        super().__init__()
+        self._kind = kind
+        self.failed = False
+
+    async def follow(self) -> AsyncIterator[Notice]:
+        if not self.failed:
+            self.failed = True
+            raise self._kind("here")
+        async for notice in super().follow():
+            yield notice
+
+
 async def until(true: Callable[[], object]) -> None:
     async with asyncio.timeout(patient(30)):
         while not true():
@@ -188,6 +210,21 @@ async def test_a_topic_that_is_away_is_said_once_and_asked_again(
     topic.away = False
     topic.notices.append(Notice(b"b", GOLDEN, topic.now_ms))
     await until(lambda: member.others().seen and len(topic.notices) > 1)
+    await member.close()
+
+
+@pytest.mark.parametrize("kind", [EngineGoneError, EntriesGoneError, EntriesLostError])
+async def test_a_topic_that_cannot_be_read_on_is_read_anew(
+    kind: type[StoreError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when its engine lost what it acknowledged: then all it has is to be read."""
+    monkeypatch.setattr(announcing, "TELL_S", 0.0)
+    topic = FailingOnce(kind)
+    member = members(topic, "a")
+    member.tell(figures(STANDBY))
+    topic.notices.append(Notice(b"b", GOLDEN, topic.now_ms))
+    await until(lambda: member.others().seen)
+    assert topic.failed
     await member.close()
 
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from latermq_broker.deferred import Later
-from latermq_broker.errors import EngineGoneError, EntriesGoneError
+from latermq_broker.errors import EngineGoneError, EntriesGoneError, EntriesLostError
 from latermq_broker.observability.replication_figures import Member, Others, ReplicationFigures
 from latermq_broker.replication.members.member_entry import encode_member, encode_name
 from latermq_broker.replication.members.roster import Notice, Roster
@@ -35,7 +35,7 @@ class MembersTopic(Protocol):
     def follow(self) -> AsyncIterator[Notice]:
         """Read what there is, then what comes. Never ends.
 
-        Raises EngineGoneError, EntriesGoneError: follow again.
+        Raises EngineGoneError, EntriesGoneError, EntriesLostError: follow again.
         """
 
     async def close(self) -> None:
@@ -123,7 +123,7 @@ class Members:
                 async for notice in self._topic.follow():
                     self._roster.take(notice, self._now_ms())
                     self._failing.discard(HEARD)
-            except (EngineGoneError, EntriesGoneError) as error:
+            except (EngineGoneError, EntriesGoneError, EntriesLostError) as error:
                 self._warn(HEARD, error)
             await asyncio.sleep(TELL_S)
 
