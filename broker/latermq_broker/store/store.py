@@ -254,6 +254,7 @@ class Store:
         log = self.log
         log.resume(log.end, log.epoch + 1, log.last_store_ms or now_ms)
         self.cut_offs.begin_life(log.epoch, log.last_store_ms)
+        self._checkpoint_ms = min(self._checkpoint_ms, now_ms)  # a standby's was ahead
 
     def _reach(self, scan: LogScan, epoch: int) -> None:
         """Know the log as far as `scan` went."""

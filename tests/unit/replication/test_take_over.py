@@ -64,3 +64,18 @@ async def test_work_on_the_disk_goes_on_at_who_takes_over() -> None:
     assert facts(again) == before
     again.abandon()
     rig.engine.abandon()
+
+
+async def test_a_clock_that_was_ahead_delays_no_checkpoint() -> None:
+    """It goes on by the clock of the owner before, which is an hour behind its own."""
+    rig = EngineRig()
+    shipped = ShippedLog(rig.engine.store.log)
+    driven = DrivenStandby(shipped, rig.config, MemoryFiles(), lambda: LATER_MS)
+    store = driven.engine.store
+    rig.send("m-1")
+    driven.catch_up()
+    engine, disk = await driven.standby.begin_life()
+    assert store.checkpoint_due(START_MS + rig.config.store.checkpoint_interval_ms)
+    disk.close()
+    engine.abandon()
+    rig.engine.abandon()
