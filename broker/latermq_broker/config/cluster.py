@@ -39,7 +39,7 @@ class ClusterConfig:
             raise ConfigError(
                 "cluster.shard", f"must be 0 to {count - 1}, as cluster.shards names {count}"
             )
-        machines = max(len(self.addresses), len(self.machines), 1)
+        machines = len(self.addresses if count else self.machines) or 1
         if not 0 <= self.machine < machines:
             raise ConfigError("cluster.machine", f"must be 0 to {machines - 1}: so many are named")
         if count and self.advertise and len(self.advertise) != count:

@@ -256,6 +256,7 @@ class TestCluster:
             ({"shards": ("a:1;b:1",), "machine": 2, "advertise": ("c:1",)}, "must be 0 to 1"),
             ({"machines": ("a:1", "b:1", "a:1")}, "machines 0 and 2 are both at a:1"),
             ({"machines": ("a:1", "b:1"), "machine": 2}, "machine: must be 0 to 1"),
+            ({"machines": ("a:1", "b:1"), "machine": 1, "shards": ("a:1",)}, "must be 0 to 0"),
             ({"shards": ("10.0.0.1:1;b:1",)}, "advertise a name that stands for all"),
             ({"shards": ("10.0.0.1:1;[fd00::1]:1",)}, "advertise a name"),
             ({"shards": ("a:1;b:1",), "advertise": ("c:1;d:1",)}, "advertise a name"),
