@@ -6,6 +6,7 @@ import re
 import shlex
 import socket
 from collections.abc import Iterator
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Final
 
@@ -39,7 +40,7 @@ def test_it_hears_of_a_life(systemd: socket.socket) -> None:
 async def test_a_standby_is_ready_when_it_could_serve(systemd: socket.socket) -> None:
     """Or a unit of Type=notify would be killed for want of a word, or by its watchdog."""
     manager = ServiceNotices({"NOTIFY_SOCKET": systemd.getsockname(), "WATCHDOG_USEC": "60000000"})
-    ready = iter([False, True])
+    ready = chain([False], repeat(True))
     saying = asyncio.create_task(manager.standing_by(lambda: next(ready)))
     heard = [(await asyncio.to_thread(systemd.recv, 1_000)).decode() for _ in range(3)]
     saying.cancel()
