@@ -233,13 +233,14 @@ class Flood(LogInMemory):
     all_read = False
 
     async def follow(self, offset: int) -> AsyncIterator[Entry]:
-        for at in range(offset, 200_000):
+        for at in range(offset, 2_000_000):
             yield Entry(at, b"of somebody else")
         self.all_read = True
         await asyncio.Event().wait()
 
 
-async def test_the_loop_goes_on_while_entries_are_there() -> None:
+async def test_the_loop_goes_on_while_entries_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica_module, "LOOK_S", 0.0)
     stop, engine = asyncio.Event(), Flood()
     standing_by = asyncio.create_task(Shop().replica(engine).take_over(SystemClock(), stop))
     await asyncio.sleep(0)
