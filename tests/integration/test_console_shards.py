@@ -10,11 +10,12 @@ import pytest
 import latermq
 from latermq import admin
 from latermq_console.drawing import words
-from latermq_console.reading import history, watch
+from latermq_console.reading import history, shards, watch
 from latermq_proto.latermq.v1 import broker_pb2
 from support import console_story as shop
 from support.cluster_process import Machines
 from support.console_rig import Visitor, visiting
+from support.machine import patient
 from support.prometheus_api import PrometheusApi
 
 DEAD = 12
@@ -265,8 +266,9 @@ async def test_lines_of_the_past_are_of_all_shards(
 
 
 async def test_the_rest_is_shown_while_the_consoles_own_shard_is_silent(
-    machines: Machines, endpoint: str
+    machines: Machines, endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(shards, "ANSWER_S", patient(3))
     async with visiting(endpoint) as (_, visitor):
         assert ">2 shards<" in await visitor.get("/")
         machines.shards[0].kill()
@@ -284,8 +286,9 @@ async def test_the_rest_is_shown_while_the_consoles_own_shard_is_silent(
 
 
 async def test_a_silent_shard_is_named_and_the_rest_is_shown(
-    machines: Machines, endpoint: str
+    machines: Machines, endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(shards, "ANSWER_S", patient(3))
     machines.shards[1].kill()
     try:
         async with visiting(endpoint) as (_, visitor):
