@@ -16,8 +16,8 @@ from latermq_cli.root import latermq as command_line
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.latermq.v1 import topic_pb2
 from support import wire_requests
-from support.cluster_process import ClusterProcess
-from support.kafka.cluster import HOST, KafkaCluster, free_port
+from support.cluster_process import ClusterProcess, free_ports
+from support.kafka.cluster import HOST, KafkaCluster
 from support.machine import patient
 from support.wire_client import WireClient, require_ok
 
@@ -70,10 +70,11 @@ segment_bytes = 17825792
 def row_of_ports(taken: range | tuple[()]) -> int:
     """Find the first of two ports that nobody listens on."""
     while True:
-        port = free_port(taken)
+        [port] = free_ports(1)
         with suppress(OSError), socket.socket() as probe:
             probe.bind((HOST, port + 1))
-            return port
+            if port not in taken:
+                return port
 
 
 def is_open(address: str) -> bool:

@@ -1,17 +1,21 @@
 """Shards as their users run them: `latermq serve --shards N`, with the processes that it starts."""
 
 import os
+import random
 import re
 import signal
 import socket
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from support.broker_process import READY_TIMEOUT_S, BrokerProcess, Ended
 from support.machine import patient
 
+# Below those that the system gives to outgoing connections, which could take one before it is
+# listened on, or while a process that was killed comes back to it.
+PORTS: Final = range(20_000, 32_000)
 SHARD_OF: Final = re.compile(rb"--data-dir\0[^\0]*/([0-9]+)\0")
 
 
@@ -72,11 +76,15 @@ class ClusterProcess(BrokerProcess):
 
 
 def free_ports(count: int) -> list[int]:
+    """Find ports that nobody listens on; whoever wants them takes them soon."""
     with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
+        found: list[int] = []
+        while len(found) < count:
+            port, probe = random.choice(PORTS), stack.enter_context(socket.socket())
+            with suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                found.append(port)
+        return found
 
 
 class Machines:

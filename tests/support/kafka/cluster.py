@@ -5,13 +5,11 @@ ready in two seconds on a calm machine. Nodes may be killed and started again: p
 """
 
 import contextlib
-import random
 import re
 import signal
-import socket
 import subprocess
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final, Self
 
@@ -19,6 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from support import built_once
 from support.built_once import UnavailableError as UnavailableError
+from support.cluster_process import free_ports
 from support.machine import patient
 
 HERE: Final = Path(__file__).parent
@@ -28,9 +27,6 @@ READY: Final = re.compile(r"Kafka Server started")
 READY_TIMEOUT_S: Final = patient(60.0)
 STOP_TIMEOUT_S: Final = patient(30.0)
 HOST: Final = "127.0.0.1"
-# Below those that the system gives to outgoing connections, which could take one that a node that
-# was killed comes back to.
-PORTS: Final = range(20_000, 32_000)
 CLUSTER_ID: Final = "TGF0ZXJNUS1LYWZrYS0xMg"
 JAVA: Final = (
     "java", "-Xmx320m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
@@ -59,19 +55,6 @@ SETTINGS: Final = {
 def fetch() -> None:
     """Have the jars in the cache. Raises UnavailableError: no Java, no Maven, or no registry."""
     built_once.build(JARS, HERE, ("java", "mvn"), (FETCH,))
-
-
-def free_port(taken: Iterable[int] = ()) -> int:
-    """Find a port that nobody listens on; whoever wants it takes it soon."""
-    while True:
-        port = random.choice(PORTS)
-        with socket.socket() as probe:
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
-        if port not in taken:
-            return port
 
 
 class KafkaNode:
@@ -170,9 +153,7 @@ class KafkaCluster:
         self, directory: Path, count: int = 1, settings: Mapping[str, str] | None = None
     ) -> None:
         fetch()
-        taken: list[int] = []
-        for _ in range(2 * count):
-            taken.append(free_port(taken))
+        taken = free_ports(2 * count)
         ports = list(zip(taken[::2], taken[1::2], strict=True))
         voters = ",".join(f"{i}@{HOST}:{ports[i - 1][1]}" for i in range(1, count + 1))
         self.bootstrap = ",".join(f"{HOST}:{port}" for port, _ in ports)
