@@ -186,7 +186,6 @@ class Replica:
         reading = asyncio.create_task(self._read(standby))
         try:
             while await self._follow(standby, reading, stop):
-                await standby.settle()
                 tenure = await self._claim(standby, reading)
                 if tenure is not None:
                     return None if stop.is_set() else tenure  # a start takes it up at once
@@ -221,11 +220,12 @@ class Replica:
                 self._ownerless(standby.copy, patience_ms)
                 and await self._caught_up(reader)
                 and self._ownerless(standby.copy, patience_ms)  # and all was read
+                and not standby.cold
             ):
-                if standby.cold:
-                    continue
+                await standby.settle()
                 _require(reading)  # at the last entry: what it says is not to be claimed
-                return not stop.is_set()
+                if self._ownerless(standby.copy, patience_ms):  # nobody was faster meanwhile
+                    return not stop.is_set()
             if asyncio.get_running_loop().time() - asked_s >= ASK_S:
                 await self._caught_up(reader)  # for who asks how far it is
                 asked_s = asyncio.get_running_loop().time()

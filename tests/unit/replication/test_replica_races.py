@@ -1,0 +1,78 @@
+"""Two brokers that want one log: who is faster keeps it."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Final
+
+from latermq_broker.clock import SystemClock
+from latermq_broker.config.config import Config
+from latermq_broker.replication.batch import (
+    Batch,
+    cluster_hash,
+    decode_batch,
+    encode_batch,
+    fence_of,
+    hand_over_of,
+)
+from latermq_broker.replication.replica import Replica, ReplicaPlace
+from latermq_broker.replication.replicated_log import Entry
+from latermq_broker.store.directory import REPLICA_NAME
+from latermq_broker.store.files import RealFiles
+from support.log_in_memory import LogInMemory
+
+FASTER: Final = 2  # the entry by which another claims the log
+
+
+class Slow(RealFiles):
+    """Whatever is in `meanwhile` happens while a note is written, one after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meanwhile: list[Callable[[], None]] = []
+
+    def rename(self, old: Path, new: Path) -> None:
+        super().rename(old, new)
+        aside = threading.current_thread() is not threading.main_thread()
+        if aside and new.name == REPLICA_NAME and self.meanwhile:
+            self.meanwhile.pop(0)()
+
+
+class Engine(LogInMemory):
+    """Tells when its entry `FASTER` was read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read = threading.Event()
+
+    async def follow(self, offset: int) -> AsyncIterator[Entry]:
+        async for entry in super().follow(offset):
+            yield entry
+            if entry.offset == FASTER:
+                self.read.set()
+
+
+def fence(epoch: int) -> Batch:
+    return fence_of(cluster_hash("shop"), 0, epoch, token=epoch)
+
+
+async def test_who_reads_of_another_while_it_syncs_does_not_outbid_it(tmp_path: Path) -> None:
+    """Else the other one, which was faster, would serve for a moment, and end."""
+    engine, files = Engine(), Slow()
+    engine.entries = [encode_batch(fence(1)), encode_batch(hand_over_of(fence(1)))]
+    place = ReplicaPlace(cluster="shop", shard=0, directory=tmp_path / "data")
+    replica = Replica(place, engine, Config(), files, lambda: 1_000)  # no silence
+
+    def faster() -> None:
+        engine.entries.append(encode_batch(fence(3)))
+        engine.read.wait()
+
+    files.meanwhile = [faster, lambda: engine.entries.append(encode_batch(hand_over_of(fence(3))))]
+    owned = await replica.take_over(SystemClock(), asyncio.Event())
+    assert owned is not None
+    assert [decode_batch(entry, 0).epoch for entry in engine.entries] == [1, 2, 3, 4, 5]
+    assert owned.owner.figures().epoch == 5
+    await owned.disk.join()
+    owned.disk.close()
+    owned.engine.abandon()
