@@ -91,9 +91,11 @@ def take(
 
         def copy(each: Any) -> Done:
             own = shelf.below(f"{SHARD}{shards.number(each)}") if shards.several else shelf
+            repository = Repository(own)
+            repository.check_place()
             work = Backup(
                 each,
-                Repository(own),
+                repository,
                 rate * _MIB,
                 through_broker=through_broker,
                 on_progress=progress.show,

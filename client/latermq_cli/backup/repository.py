@@ -5,10 +5,12 @@
     backups/<name>.part                                        one that did not come to its end
 
 Pieces lie on a grid in each segment, so that the next backup needs those anew only that were not
-full. A manifest is written after all its pieces were read again; what none names is swept.
+full. A manifest is written after all its pieces were read again; what none names is swept. What is
+called otherwise is somebody else's, and is neither read nor deleted.
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
@@ -25,6 +27,9 @@ WHOLE: Final = ".json"
 PART: Final = ".part"
 SHARD: Final = "shard-"  # folders, where the shelf is of a cluster
 _DIGITS: Final = 32
+_PIECE: Final = re.compile(rf"[0-9]{{20}}-[0-9]+-[0-9a-f]{{{_DIGITS}}}")
+_BACKUP: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z(-[0-9]+)?")
+_SEGMENT: Final = ".seg"  # of a log that a broker writes
 
 
 class Piece(NamedTuple):
@@ -109,10 +114,18 @@ class Repository:
     def __init__(self, shelf: Shelf) -> None:
         self.shelf = shelf
 
+    def check_place(self) -> None:
+        """Check that backups may lie here. Raises RefusedError: a broker's log does."""
+        if any(name.endswith(_SEGMENT) for name in self.shelf.names(PIECES)):
+            raise RefusedError(
+                f"{self.shelf.place} is the data directory of a broker: backups need another place"
+            )
+
     def names(self, suffix: str = WHOLE) -> list[str]:
         """List the backups, the oldest first."""
-        names = self.shelf.names(BACKUPS)
-        return sorted(name.removesuffix(suffix) for name in names if name.endswith(suffix))
+        files = self.shelf.names(BACKUPS)
+        names = (name.removesuffix(suffix) for name in files if name.endswith(suffix))
+        return sorted(name for name in names if _BACKUP.fullmatch(name))
 
     def manifest(self, name: str, suffix: str = WHOLE) -> Manifest:
         """Read one's manifest. Raises CommandError, NotThereError."""
@@ -177,7 +190,8 @@ class Repository:
                     needed.update(piece.name for piece in self.manifest(name, suffix).pieces)
                 except CommandError:
                     return 0
-        unneeded = [name for name in self.shelf.names(PIECES) if name not in needed]
+        pieces = filter(_PIECE.fullmatch, self.shelf.names(PIECES))
+        unneeded = [name for name in pieces if name not in needed]
         for name in unneeded:
             self.shelf.delete(PIECES, name)
         return len(unneeded)

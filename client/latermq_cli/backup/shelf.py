@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 from latermq_cli.backup.mark import RUNNING, Mark
 from latermq_cli.terminal.failures import CommandError, RefusedError
 
-_NEW: Final = ".new"
+_NEW: Final = ".latermq-new"  # nobody else's files are called so
 _LOCK: Final = "LOCK"
 
 

@@ -184,7 +184,7 @@ def test_a_backup_that_was_cut_off_goes_on(
     monkeypatch.setattr(DirectoryShelf, "write", write)
     cli.ok("backup", "verify", str(shelf))  # the one before is as it was
     assert len(Repository(DirectoryShelf(shelf)).names(PART)) == 1
-    assert not list(shelf.rglob("*.new"))
+    assert not list(shelf.rglob("*-new"))
     answer = cli.json("backup", str(shelf))
     assert answer["copied_bytes"] <= answer["position"] - 4 * PIECE_BYTES
     assert not Repository(DirectoryShelf(shelf)).names(PART)
@@ -194,11 +194,39 @@ def test_a_backup_that_was_cut_off_goes_on(
 def test_what_nobody_names_is_swept(cli: CliRig, shelf: Path) -> None:
     fill(cli, "first")
     cli.ok("backup", str(shelf))
-    (shelf / PIECES / "00000000000000000000-9-left").write_bytes(b"left over")
-    (shelf / PIECES / "half.new").write_bytes(b"cut off")
+    left = shelf / PIECES / f"{0:020d}-9-{'ab' * 16}"
+    left.write_bytes(b"left over")
+    (shelf / PIECES / "half.latermq-new").write_bytes(b"cut off")
     cli.ok("backup", str(shelf))
-    assert not list(shelf.rglob("*left*"))
-    assert not list(shelf.rglob("*.new"))
+    assert not left.exists()
+    assert not list(shelf.rglob("*-new"))
+
+
+def test_what_is_somebody_elses_stays(cli: CliRig, shelf: Path) -> None:
+    """A wrong directory, or a bucket that others use: `log/` is what many call a folder."""
+    fill(cli, "first")
+    names = ("log/syslog", "log/photo.new", "backups/film.part", "backups/settings.json", "x/y.new")
+    for name in names:
+        (shelf / name).parent.mkdir(parents=True, exist_ok=True)
+        (shelf / name).write_text("dear to somebody")
+    for _ in range(2):
+        cli.ok("backup", str(shelf), "--keep", "1")
+        cli.now_ms += 1_000
+    assert [name for name in names if not (shelf / name).exists()] == []
+    assert len(cli.json("backup", "list", str(shelf))["backups"]) == 1
+    cli.ok("backup", "verify", str(shelf), "--all")
+
+
+def test_a_data_directory_is_no_place_for_backups(cli: CliRig, shelf: Path, tmp_path: Path) -> None:
+    """Its log would have been swept as pieces that no backup needs."""
+    fill(cli, "first")
+    cli.ok("backup", str(shelf))
+    data = tmp_path / "data"
+    cli.ok("restore", str(shelf), str(data))
+    there = sorted(data.rglob("*"))
+    assert "is the data directory of a broker" in cli.refused("backup", str(data))
+    assert sorted(data.rglob("*")) == there
+    assert count_in(cli, data) == 1
 
 
 def test_damage_is_told(cli: CliRig, shelf: Path, tmp_path: Path) -> None:
