@@ -25,6 +25,7 @@ from latermq_cli.terminal.console import is_terminal, print_json, stdout_is_term
 from latermq_cli.terminal.failures import RefusedError
 from latermq_cli.terminal.table import Column, cut, plain, render
 from latermq_cli.terminal.times import format_clock
+from latermq_cli.terminal.watch import WATCH_S, pause
 from latermq_proto.latermq.v1 import (
     broker_pb2,
     client_pb2,
@@ -230,7 +231,7 @@ class Top:
 
 
 @click.command(epilog=example("latermq top", "latermq top --every 5", "latermq top --once"))
-@click.option("--every", type=click.FloatRange(min=0.2), default=2.0, show_default=True,
+@click.option("--every", type=pause, default=WATCH_S, show_default=True,
               metavar="SECONDS", help="Ask the broker so often.")  # fmt: skip
 @click.option("--once", is_flag=True, help="Print the groups once, and end.")
 @broker_options

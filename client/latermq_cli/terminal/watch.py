@@ -14,9 +14,21 @@ from latermq_cli.terminal.times import format_clock
 
 WATCH_S: Final = 2.0
 WATCH_S_MIN: Final = 0.2
+WATCH_S_MAX: Final = 86_400.0
 _CLEAR: Final = "\x1b[H\x1b[2J"
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+def pause(given: str) -> float:
+    """Seconds between two looks; a `type=` for options."""
+    try:
+        seconds = float(given)
+    except ValueError:
+        raise click.BadParameter(f"{given!r} is not a number of seconds") from None
+    if not WATCH_S_MIN <= seconds <= WATCH_S_MAX:  # nor is NaN
+        raise click.BadParameter(f"{given} s is not within {WATCH_S_MIN:g} to {WATCH_S_MAX:g}")
+    return seconds
 
 
 def watch_option(command: Decorated) -> Decorated:
@@ -40,7 +52,7 @@ def watch_option(command: Decorated) -> Decorated:
 
     option = click.option(
         "--watch",
-        type=click.FloatRange(min=WATCH_S_MIN),
+        type=pause,
         is_flag=False,
         flag_value=WATCH_S,
         default=None,

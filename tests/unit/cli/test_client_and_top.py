@@ -89,7 +89,9 @@ def test_a_listing_goes_on_until_it_is_ended(rig: CliRig, monkeypatch: pytest.Mo
     waits.clear()
     assert len(rig.ok("group", "list", "--watch", "--json").splitlines()) == 3
     assert waits == [2.0, 2.0, 2.0]
-    assert "--watch" in rig.refused("group", "list", "--watch", "0")
+    for seconds in ("0", "nan", "inf", "soon"):
+        assert "--watch" in rig.refused("group", "list", "--watch", seconds)
+    assert "--every" in rig.refused("top", "--every", "nan")
 
 
 def two_groups(rig: CliRig) -> None:
