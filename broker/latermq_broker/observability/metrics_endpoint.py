@@ -119,7 +119,8 @@ class MetricsEndpoint:
                 writer.write(await self._answer(head))
                 await writer.drain()
         except (OSError, EOFError, TimeoutError, asyncio.LimitOverrunError):
-            pass  # whoever asked has gone, says nothing, or says too much
+            # Whoever asked has gone, says nothing or too much, or does not read: nothing is kept.
+            writer.transport.abort()
         finally:
             writer.close()
 

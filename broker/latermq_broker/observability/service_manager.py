@@ -28,6 +28,7 @@ class ServiceNotices:
         path = environment.get("NOTIFY_SOCKET", "")
         self._address = f"\0{path[1:]}" if path.startswith("@") else path
         self._watches = bool(self._address) and environment.get("WATCHDOG_USEC", "").isdigit()
+        self._untold: tuple[str, ...] = ()  # what was not heard, and still holds
 
     def ready(self, address: str) -> None:
         """Calls are served there."""
@@ -47,17 +48,22 @@ class ServiceNotices:
 
     def alive(self) -> None:
         """The event loop goes round: called once a second, which is often enough for a watchdog."""
-        if self._watches:
+        if self._watches or self._untold:
             self._tell(ALIVE)
 
     def _tell(self, *lines: str) -> None:
         if not self._address:
             return
+        heard = not self._untold
+        lines = tuple(dict.fromkeys((*self._untold, *lines)))
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as one_way:
                 one_way.setblocking(False)
                 one_way.sendto("\n".join(lines).encode(), self._address)
         except OSError as error:
-            log.warning("the service manager is not told", extra={"reason": str(error)})
-            self._address = ""
-            self._watches = False
+            # As of one that is busy or made anew: who says nothing more is killed by its watchdog.
+            if heard:
+                log.warning("the service manager is not told", extra={"reason": str(error)})
+            self._untold = lines
+        else:
+            self._untold = ()

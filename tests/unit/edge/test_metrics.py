@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from typing import Final
 
 import pytest
 
@@ -173,6 +174,9 @@ def test_a_quantile_is_a_bound_of_a_bucket_or_the_largest_value() -> None:
     assert histogram.quantile(1) == 5_000
 
 
+PAGE_BYTES: Final = 32 << 20  # more than two sockets hold
+
+
 def nothing(_: bool) -> Iterator[str]:
     return iter(())
 
@@ -258,6 +262,31 @@ class TestEndpoint:
             with suppress(ConnectionResetError):
                 assert await reader.read() == b""
             writer.close()
+
+    async def test_who_does_not_read_is_let_go(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Its page was kept for as long as its machine was there, and it was not counted."""
+        module = "latermq_broker.observability.metrics_endpoint"
+        monkeypatch.setattr(f"{module}.REQUEST_S_MAX", 0.2)
+        asked = asyncio.Event()
+
+        def page(_: bool) -> Iterator[str]:
+            asked.set()
+            yield "x" * PAGE_BYTES
+
+        config = MetricsConfig(listen="127.0.0.1:0")
+        async with MetricsEndpoint(config, page, lambda: True) as endpoint:
+            host, _, port = endpoint.address.rpartition(":")
+            reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 10)
+            writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+            await asked.wait()
+            while endpoint._open:
+                await asyncio.sleep(0.01)
+            got = 0
+            with suppress(ConnectionResetError):
+                while piece := await reader.read(1 << 20):
+                    got += len(piece)
+            writer.close()
+        assert got < PAGE_BYTES, "what was on its way, and nothing more"
 
     async def test_connections_are_bounded(self, endpoint: MetricsEndpoint) -> None:
         host, _, port = endpoint.address.rpartition(":")

@@ -6,6 +6,7 @@ import re
 import shlex
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Final
@@ -59,6 +60,30 @@ def test_nobody_asked() -> None:
         manager = ServiceNotices(environment)
         manager.ready("x")
         manager.alive()
+
+
+def test_one_that_is_busy_is_told_later(
+    systemd: socket.socket, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its queue is short; who never spoke again was killed by the watchdog."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+        other.setblocking(False)
+        sent = 0
+        with suppress(BlockingIOError):
+            while other.sendto(b"X=1", systemd.getsockname()):
+                sent += 1
+    manager = ServiceNotices({"NOTIFY_SOCKET": systemd.getsockname(), "WATCHDOG_USEC": "60000000"})
+    manager.ready("127.0.0.1:8081")
+    manager.alive()
+    for _ in range(sent):
+        assert systemd.recv(1_000) == b"X=1"
+    manager.alive()
+    manager.alive()
+    assert systemd.recv(1_000).decode().split("\n") == [
+        "READY=1", "STATUS=serving on 127.0.0.1:8081", "WATCHDOG=1",
+    ]  # fmt: skip
+    assert systemd.recv(1_000) == b"WATCHDOG=1"
+    assert len(caplog.records) == 1
 
 
 def test_one_that_is_gone_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
