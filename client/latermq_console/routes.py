@@ -36,7 +36,7 @@ def routes(console: Console) -> list[Route]:
         page("/go", overview.jump),
         page("/dead", dead_letters.groups),
         page("/dead/{group}", dead_letters.group),
-        page("/dead/{group}/letters/{offset:int}", dead_letters.letter),
+        page("/dead/{group}/letters/{offset}", dead_letters.letter),
         page("/dead/{group}/change", letter_jobs.plan),
         page("/dead/{group}/change", letter_jobs.begin, "POST"),
         page("/jobs", letter_jobs.jobs),

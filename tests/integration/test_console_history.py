@@ -136,6 +136,7 @@ async def test_a_real_prometheus(endpoint: str, port: int, tmp_path: Path) -> No
             await visitor.until("/groups/billing?range=24h", "The last 24 hours", "Send to done")
             watch = console.watch_of(console.sessions.of_user("")[0])
             assert console.history is not None
+            assert watch is not None
             began = {0: watch.brokers[0].started_at_ms}
             whole = await console.history.past("6h", began)
             assert whole.lines.keys() == history.OF_BROKER.keys()

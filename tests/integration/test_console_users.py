@@ -227,6 +227,7 @@ async def test_who_is_idle_is_forgotten_with_its_watch(
         await visitor.sign_in(ROOT, SECRET)
         [session] = console.sessions.of_user(ROOT)
         watch = console.watch_of(session)
+        assert watch is not None
         monkeypatch.setattr(sessions, "IDLE_S_MAX", 0.0)
         async with asyncio.timeout(WAIT_S):
             while len(console.sessions) or not watch.over:

@@ -12,7 +12,7 @@ from latermq_console.drawing.words import counted
 from latermq_console.pages.letter_filter import Asked, asked_of
 from latermq_console.reading.jobs import words_of
 from latermq_console.reading.letters import Kind, Tally, page_of, shown_topics
-from latermq_console.serving.console import View
+from latermq_console.serving.console import View, whole_number
 from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
 from latermq_proto.latermq.v1 import group_pb2
 from latermq_text.letters import failure_of
@@ -126,7 +126,7 @@ async def group(view: View) -> Response:
 
 async def letter(view: View) -> Response:
     """Tell one letter's life."""
-    place, offset = view.path("group"), int(view.path("offset"))
+    place, offset = view.path("group"), whole_number(view.path("offset"), "a letter")
     name, desk = await view.whose(place)
     request = dead_pb2.GetDeadLetterRequest(group=name, queue_offset=offset)
     answer = await desk.look(desk.admin.dead_letters.GetDeadLetter, request)

@@ -21,7 +21,7 @@ from latermq_console.reading.history import Past
 from latermq_console.reading.jobs import words_of
 from latermq_console.reading.shards import Listing, Parts
 from latermq_console.reading.watch import GroupState
-from latermq_console.serving.console import View
+from latermq_console.serving.console import View, whole_number
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 from latermq_proto.latermq.v1 import client_pb2, group_pb2, pending_pb2, topic_pb2
 from latermq_text.durations import format_duration
@@ -52,7 +52,7 @@ async def groups(view: View) -> Response:
     await watch.ready(FIRST_LOOK_S)
     states = [state for state in watch.groups.values() if text in state.name.casefold()]
     states.sort(key=lambda state: (-state.lag, -state.in_flight - state.backoff, state.name))
-    page = int(view.asked("page")) if view.asked("page").isdecimal() else 0
+    page = whole_number(view.asked("page") or "0", "the page")
     return view.render(
         "groups.html",
         rows=states[page * PAGE : (page + 1) * PAGE],

@@ -18,7 +18,7 @@ from latermq_console.reading.jobs import (
     offsets_filter,
     words_of,
 )
-from latermq_console.serving.console import FormError, View
+from latermq_console.serving.console import FormError, View, whole_number
 from latermq_proto.latermq.v1 import dead_letter_pb2, message_pb2
 
 VERBS: Final = ("redrive", "drop")
@@ -134,9 +134,9 @@ def _verb(text: str) -> str:
 
 def _offsets(texts: list[str]) -> list[int]:
     """Read chosen letters. Raises FormError."""
-    if len(texts) > CHOSEN_MAX or not all(text.isdecimal() for text in texts):
+    if len(texts) > CHOSEN_MAX:
         raise FormError(f"choose at most {CHOSEN_MAX:,} letters")
-    return sorted({int(text) for text in texts})
+    return sorted({whole_number(text, "a letter") for text in texts})
 
 
 def _plan(

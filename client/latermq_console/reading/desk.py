@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 
 from latermq import Tls, admin
 from latermq.admin import AsyncAdmin, Method
-from latermq.errors import LaterMQError
+from latermq.errors import ClosedError, LaterMQError
 from latermq_console import clock
 
 LOOK_S: Final = 2.0
@@ -103,8 +103,9 @@ class Desk:
     ) -> None:
         try:
             value = await self.admin.call(method, request, timeout_s=CALL_TIMEOUT_S)
-        except asyncio.CancelledError:
-            answer.cancel()
+        except asyncio.CancelledError:  # the session has ended: whoever looks still is told so
+            answer.set_exception(ClosedError("the session has ended"))
+            answer.exception()
             raise
         except Exception as error:  # noqa: BLE001  it is raised to whoever looks
             answer.set_exception(error)

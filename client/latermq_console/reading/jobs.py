@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from latermq.admin import check_status
-from latermq.errors import GroupNotFoundError, LaterMQError, RequestError
+from latermq.errors import GroupNotFoundError, LaterMQError, RequestError, UnavailableError
 from latermq_console import clock
 from latermq_console.reading.desk import Desk
 from latermq_console.reading.letters import contains
@@ -163,13 +163,17 @@ async def _carry_out(job: Job, desk: Desk, request: Any) -> None:
     methods = desk.admin.dead_letters
     redrives = job.plan.verb == "redrive"
     method = methods.RedriveDeadLetters if redrives else methods.DropDeadLetters
+    over = False
     async with aclosing(desk.stream(method, request)) as elements:
         async for progress in elements:
             check_status(progress)
+            over = progress.done
             job.scanned = done[0] + progress.scanned_count
             job.changed = done[1] + progress.changed_count
             job.failed = done[2] + progress.failed_count
             job.last_error = progress.last_error or job.last_error
+    if not over:
+        raise UnavailableError("the broker ended the job before it was done")
 
 
 async def _requests(job: Job, desk: Desk) -> AsyncIterator[Any]:

@@ -6,6 +6,7 @@ longer than ANSWER_S. Of a broker that is alone, the answers are its own.
 
 import asyncio
 import json
+import math
 from collections.abc import Awaitable, Callable, Container
 from typing import Any, Final, NamedTuple
 
@@ -186,6 +187,8 @@ class ShardLook:
         return Listing(rows, json.dumps(more) if more else "", parts.silent, parts.several)
 
     async def close(self) -> None:
+        """Close the ways to the other shards; whoever asks still is led to no other."""
+        self._known, self._known_at_s = (0, []), math.inf
         await asyncio.gather(*(desk.close() for desk in self._others.values()))
 
     async def _shards(self) -> tuple[int, list[cluster_pb2.ClusterShard]]:

@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from latermq.codes import Code
 from latermq.errors import (
     ForbiddenError,
     GroupNotFoundError,
@@ -42,6 +43,7 @@ log = logging.getLogger("latermq.console")
 
 COOKIE: Final = "latermq_console"
 FORM_BYTES_MAX: Final = 1 << 20
+NUMBER_MAX: Final = (1 << 63) - 1  # that a call of the broker's can carry
 LIVE_HEADER: Final = "x-console-live"
 SIGN_IN: Final = "/sign-in"
 SWEEP_S: Final = 30.0
@@ -72,15 +74,18 @@ class View:
 
     @property
     def watch(self) -> Watch:
-        return self.console.watch_of(self.session)
+        watch = self.console.watch_of(self.session)
+        if watch is None:  # it went with the user's last session, while this page was on its way
+            raise UnauthorizedError(Code.UNAUTHORIZED, "the session has ended")
+        return watch
 
     @property
     def shelves(self) -> Shelves:
-        return self.console.shelves_of(self.session)
+        return self.session.shelves
 
     @property
     def shards(self) -> ShardLook:
-        return self.console.shards_of(self.session)
+        return self.session.shards
 
     async def whose(self, handle: str) -> tuple[str, Desk]:
         """Return what a handle such as billing@1 names, and the way to its shard.
@@ -90,7 +95,7 @@ class View:
         name, at, number = handle.rpartition("@")
         if not at or not number.isdecimal():
             return handle, self.desk
-        desk = (await self.shards.desks()).get(int(number))
+        desk = (await self.shards.desks()).get(whole_number(number, "a shard"))
         if desk is None:
             raise FormError(f"there is no shard {number}")
         return name, desk
@@ -110,11 +115,7 @@ class View:
     def whole(self, name: str, largest: int) -> int:
         """Return a number of the form, 0 without one. Raises FormError."""
         text = self.field(name)
-        if not text:
-            return 0
-        if not text.isdecimal() or int(text) > largest:
-            raise FormError(f"{name.replace('_', ' ')} is a whole number, at most {largest:,}")
-        return int(text)
+        return whole_number(text, name.replace("_", " "), largest) if text else 0
 
     def render(self, template: str, status: int = 200, **context: Any) -> Response:
         return self.console.render(self, template, status, **context)
@@ -142,8 +143,6 @@ class Console:
         self._templates = environment()
         self._outside = self.desk()  # who has not signed in
         self._watches: dict[str, Watch] = {}
-        self._shelves: dict[int, Shelves] = {}
-        self._shards: dict[int, ShardLook] = {}
         self._samples: deque[Sample] = deque()  # of the last watch that ended
         self._closing: set[asyncio.Task[None]] = set()
         self._own_watch = settings.access_key
@@ -252,14 +251,9 @@ class Console:
             secure=self.settings.secure,
         )  # fmt: skip
 
-    def watch_of(self, session: Session) -> Watch:
-        return self._watches[session.user]
-
-    def shelves_of(self, session: Session) -> Shelves:
-        return self._shelves.setdefault(id(session), Shelves())
-
-    def shards_of(self, session: Session) -> ShardLook:
-        return self._shards.setdefault(id(session), ShardLook(session.desk))
+    def watch_of(self, session: Session) -> Watch | None:
+        """Return what looks on for a session's user; None of one that has ended."""
+        return self._watches.get(session.user)
 
     async def close(self) -> None:
         self._sweeper.cancel()
@@ -286,12 +280,8 @@ class Console:
 
     def _ended(self, session: Session) -> None:
         """Let go of what a session had: it is not in `sessions` any more."""
-        shelves = self._shelves.pop(id(session), None)
-        if shelves is not None:
-            shelves.stop()
-        look = self._shards.pop(id(session), None)
-        if look is not None:
-            self._later(look.close())
+        session.shelves.stop()
+        self._later(session.shards.close())
         self._later(session.desk.close())
         user = session.user
         if user != self._own_watch and not self.sessions.of_user(user):
@@ -329,6 +319,13 @@ async def form_of(request: Request) -> dict[str, list[str]]:
         return parse_qs(text, keep_blank_values=True, encoding="utf-8", errors="strict")
     except ValueError:
         raise FormError("the form is not readable") from None
+
+
+def whole_number(text: str, what: str, largest: int = NUMBER_MAX) -> int:
+    """Read a number that somebody wrote. Raises FormError."""
+    if not text.isdecimal() or len(text) > len(str(NUMBER_MAX)) or int(text) > largest:
+        raise FormError(f"{what} is a whole number, at most {largest:,}")
+    return int(text)
 
 
 def safe_path(wanted: str, otherwise: str = "/") -> str:

@@ -13,6 +13,8 @@ from typing import Final
 
 from latermq_console import clock
 from latermq_console.reading.desk import Desk
+from latermq_console.reading.letters import Shelves
+from latermq_console.reading.shards import ShardLook
 
 SESSIONS_MAX: Final = 500
 SESSIONS_PER_USER_MAX: Final = 50  # with users; without, all are nobody's
@@ -23,12 +25,18 @@ TOKEN_BYTES: Final = 32
 
 
 class Session:
-    """One browser that is signed in, or that need not be."""
+    """One browser that is signed in, or that need not be.
 
-    __slots__ = ("csrf", "desk", "made_s", "notices", "seen_s")
+    What was read with its rights belongs to it, so that nobody else comes by it: a page may go on
+    after its session has ended.
+    """
+
+    __slots__ = ("csrf", "desk", "made_s", "notices", "seen_s", "shards", "shelves")
 
     def __init__(self, desk: Desk, now_s: float) -> None:
         self.desk = desk
+        self.shards = ShardLook(desk)
+        self.shelves = Shelves()
         self.csrf = secrets.token_urlsafe(TOKEN_BYTES)
         self.made_s = self.seen_s = now_s
         self.notices: list[tuple[str, str]] = []  # (kind, text), each shown once

@@ -1,17 +1,30 @@
 """Who is in, for how long; where the console listens; whom it answers."""
 
 import asyncio
+import gc
+import weakref
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from starlette.requests import Request
+from starlette.responses import Response
 
+from latermq.errors import ClosedError
 from latermq_console import clock
 from latermq_console.reading.desk import Desk
 from latermq_console.serving import sessions as rules
-from latermq_console.serving.console import safe_path
+from latermq_console.serving.console import COOKIE, Console, View, safe_path
 from latermq_console.serving.headers import host_of, is_same_origin
 from latermq_console.serving.sessions import FormSeal, Session, Sessions
-from latermq_console.settings import ListenError, check_exposure, is_loopback, parse_listen
+from latermq_console.settings import (
+    ListenError,
+    Settings,
+    check_exposure,
+    is_loopback,
+    parse_listen,
+)
+from latermq_proto.latermq.v1 import broker_pb2
 
 
 @pytest.fixture
@@ -60,6 +73,66 @@ async def test_sessions_are_bounded_for_each_user_and_for_all(
     kept.end(others[0][0])
     kept.end("never-made")
     assert len(kept) == 3
+
+
+@pytest.fixture
+async def console() -> AsyncIterator[Console]:
+    """One whose broker nobody answers for."""
+    console = Console(Settings(endpoint="127.0.0.1:1"))
+    yield console
+    await console.close()
+
+
+async def signed_out_under_its_page(console: Console, look: Callable[[View], Any]) -> Response:
+    """Ask for a page that looks when its session has ended: another tab signed out."""
+    cookie, _ = console.open(console.desk("shop", "12345678"))
+
+    async def page(view: View) -> Response:
+        console.sessions.end(cookie)
+        look(view)
+        return view.console.error(view, 200, "Fine", "It was read in time.")
+
+    headers = [(b"cookie", f"{COOKIE}={cookie}".encode())]
+    request = Request(
+        {"type": "http", "method": "GET", "path": "/x", "query_string": b"", "headers": headers,
+         "scheme": "http", "server": ("127.0.0.1", 8088)}
+    )  # fmt: skip
+    return await console.page(page)(request)
+
+
+async def test_a_page_that_outlives_its_session_is_led_to_signing_in(console: Console) -> None:
+    answer = await signed_out_under_its_page(console, lambda view: view.watch.groups)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/sign-in?next=%2Fx")
+    assert (await signed_out_under_its_page(console, lambda _: None)).status_code == 200
+
+
+async def test_what_a_session_read_is_no_other_sessions(console: Console) -> None:
+    """It was kept by the session's address in memory, which the next session may get."""
+    kept: list[Any] = []
+    await signed_out_under_its_page(
+        console, lambda view: kept.extend(map(weakref.ref, (view.shelves, view.shards)))
+    )
+    await console.close()
+    gc.collect()
+    assert [each() for each in kept] == [None, None]
+
+
+async def test_who_looks_while_the_session_ends_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CancelledError would have been a traceback in what the console prints."""
+    way, asked = desk("shop"), asyncio.Event()
+
+    async def never(*_: Any, **__: Any) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(way.admin, "call", never)
+    looking = asyncio.ensure_future(
+        way.look(way.admin.brokers.GetBroker, broker_pb2.GetBrokerRequest())
+    )
+    await asked.wait()
+    await way.close()
+    with pytest.raises(ClosedError):
+        await looking
 
 
 async def test_a_cookie_is_not_what_is_kept(now: list[float]) -> None:
