@@ -12,13 +12,14 @@ from typing import Any, Final
 
 from bench.cases_broker import LOAD_TIMEOUT_S, TOPIC, load, running
 from bench.children import environment
-from bench.measured import HIGHER, Group, Result, medians
+from bench.measured import HIGHER, LOWER, Group, Result, medians
 
 KIB: Final = 1 << 10
 CLIENTS: Final = ("lean", "grpcio", "official")
 PROMISED: Final = {"send": 4.0, "receive": 5.0}  # times the official client
 IN_FLIGHT: Final = {"send": 256, "receive": 4, "listen": 20}
 TRACED: Final = {"": "without", "api": "no SDK", "sdk": "SDK"}  # OpenTelemetry
+HELD_MS_MAX: Final = 100
 SPARE: Final = 2_000  # messages more than are received: no consumer waits for the last
 
 
@@ -102,6 +103,22 @@ def traced(do: str, runs: int, count: int) -> Iterator[Result]:
         )  # fmt: skip
 
 
+def held_ladder(runs: int) -> Iterator[Result]:
+    """What a user's test of three backoffs takes on the held clock."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "bench.held_process", json.dumps({"runs": runs})],
+        stdout=subprocess.PIPE,
+        timeout=LOAD_TIMEOUT_S,
+        check=True,
+        env=environment(),
+    )
+    yield Result(
+        case="held_ladder", what="`latermq_time`: a test of 1 s, 5 s, 30 s, then dead; CPU",
+        unit="ms", better=LOWER, runs=(values := tuple(json.loads(ended.stdout))),
+        bound=f"< {HELD_MS_MAX}", holds=statistics.median(values) < HELD_MS_MAX,
+    )  # fmt: skip
+
+
 def groups(full: bool) -> Iterator[Group]:
     """The cases of this module."""
     runs = 5 if full else 3
@@ -114,3 +131,4 @@ def groups(full: bool) -> Iterator[Group]:
     for do in ("send", "listen"):
         names = tuple(f"sdk_{do}_otel_{how or 'none'}" for how in TRACED)
         yield names, partial(traced, do, runs, 10_000 * scale)
+    yield ("held_ladder",), partial(held_ladder, 10)
