@@ -19,6 +19,16 @@ class LoopThread:
         self._thread.start()
 
     def call(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Run it and wait for its result.
+
+        Raises:
+            ClosedError: there is no loop any more.
+            RuntimeError: called in the loop, as by middleware, which would wait for itself for
+                ever.
+        """
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError("called in the client's own event loop, which would wait for itself")
         if not self.running:
             work.close()
             raise ClosedError("this client is closed")
