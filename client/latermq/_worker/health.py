@@ -10,6 +10,7 @@ many connections the oldest goes, so that nobody keeps probes out by connecting 
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final, Self
@@ -64,15 +65,22 @@ class Health:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _touch(self, path: Path) -> None:
+        warned_of = ""
         try:
             while True:
-                if self._trouble():
-                    path.unlink(missing_ok=True)
-                else:
-                    path.touch()
+                try:
+                    if self._trouble():
+                        path.unlink(missing_ok=True)
+                    else:
+                        path.touch()
+                        warned_of = ""
+                except OSError as error:
+                    if warned_of != (warned_of := str(error)):
+                        log.warning("the health file does not tell that all is well: %s", error)
                 await asyncio.sleep(TOUCHED_S)
         finally:
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # said already
+                path.unlink(missing_ok=True)
 
     async def _asked(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

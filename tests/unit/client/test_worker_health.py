@@ -118,6 +118,20 @@ async def test_the_file_is_there_while_it_is_ready(
     assert not file.exists()
 
 
+async def test_a_file_that_cannot_be_touched_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(health, "TOUCHED_S", 0)
+    file = tmp_path / "missing" / "healthy"
+    async with Health(lambda: "", file, None):
+        while not caplog.records:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert [str(file) in each.getMessage() for each in caplog.records] == [True]
+        file.parent.mkdir()
+        await until(file, there=True)
+
+
 async def until(file: Path, *, there: bool) -> None:
     while file.exists() is not there:
         await asyncio.sleep(0)
