@@ -18,7 +18,7 @@ from latermq._values.settings import MATCH_ALL
 from latermq._wire import messages as wire
 from latermq.codes import Code
 from latermq.delivery import Delivery
-from latermq.errors import ClosedError, ForbiddenError, UnavailableError
+from latermq.errors import ClosedError, ForbiddenError, RequestTimeoutError, UnavailableError
 from latermq.middleware import Around
 
 INVISIBLE: Final = timedelta(seconds=30)
@@ -124,7 +124,7 @@ class AskingConsumer:
         attempt_id = unanswered.pop() if unanswered else str(uuid.uuid4())
         try:
             return await self._attempt(queue, tags, max_count, invisible, wait, attempt_id)
-        except (UnavailableError, asyncio.CancelledError):
+        except (UnavailableError, RequestTimeoutError, asyncio.CancelledError):
             if len(unanswered) < UNANSWERED_MAX:
                 unanswered.append(attempt_id)
             raise

@@ -14,7 +14,12 @@ from latermq._consuming.inbox import Window
 from latermq._values.route import Queue
 from latermq._wire import messages as wire
 from latermq.backoff import RECONNECT_BACKOFF, Pace
-from latermq.errors import LaterMQError, TooManyRequestsError, UnavailableError
+from latermq.errors import (
+    LaterMQError,
+    RequestTimeoutError,
+    TooManyRequestsError,
+    UnavailableError,
+)
 
 log = logging.getLogger("latermq.client")
 
@@ -32,7 +37,7 @@ class Receiver:
 
     Args:
         arrived: told of each message as soon as it is read.
-        broken: told that the connection broke during a receive, whose reply may be lost.
+        broken: told of a receive whose reply may be lost: it broke off, or none came in time.
     """
 
     def __init__(
@@ -77,7 +82,7 @@ class Receiver:
             except LaterMQError as error:
                 self._began_s = None
                 failures += 1
-                if isinstance(error, UnavailableError):
+                if _may_be_lost(error):
                     self._broken()
                 await self._pause(error, failures)
                 continue
@@ -125,3 +130,10 @@ class Receiver:
         log_failure(log, "receive failed", error, topic=self.queue.topic)
         backoff = FLOW_CONTROL if slow_down else RECONNECT_BACKOFF
         await asyncio.sleep(backoff.wait(failures, random.random()).total_seconds())
+
+
+def _may_be_lost(error: LaterMQError) -> bool:
+    """Tell whether a broker may have answered with messages, although none were read."""
+    if isinstance(error, RequestTimeoutError):
+        return error.grpc_code != 0  # else it is the answer
+    return isinstance(error, UnavailableError)

@@ -10,7 +10,13 @@ import pytest
 from latermq import Delivery
 from latermq._consuming.receiver import ON_ITS_WAY_S
 from latermq.client import Client
-from latermq.errors import ClosedError, GroupNotFoundError, UnavailableError
+from latermq.errors import (
+    ClosedError,
+    GroupNotFoundError,
+    RequestTimeoutError,
+    UnavailableError,
+)
+from latermq_h2.grpc_code import GrpcCode
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from support.scripted_broker import ScriptedBroker
 from support.virtual_loop import virtually
@@ -144,6 +150,25 @@ async def test_after_a_broken_receive_it_has_a_new_identity(
         await following.ack()
     assert identities(broker, "AckMessage") == [old, new]
     assert identities(broker, "NotifyClientTermination") == [old, new]
+
+
+@virtually
+async def test_so_it_has_when_no_reply_came_in_time(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    """It may come yet, as of a broker whose machine stood still; told so by one, none will."""
+    late = RequestTimeoutError(v2.REQUEST_TIMEOUT, "no answer in time")
+    late.grpc_code = GrpcCode.DEADLINE_EXCEEDED
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing")
+        broker.refuse("ReceiveMessage", v2.Status(code=v2.PROXY_TIMEOUT, message="busy"))
+        await consumer.start()
+        await asyncio.sleep(1)
+        assert len(broker.named("ReceiveMessage")) == 2
+        assert len(identities(broker, "ReceiveMessage")) == 1
+        broker.refuse("ReceiveMessage", late)
+        await asyncio.sleep(45)
+        assert len(identities(broker, "ReceiveMessage")) == 2
 
 
 @virtually

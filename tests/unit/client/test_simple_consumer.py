@@ -13,6 +13,8 @@ from latermq.errors import (
     GroupNotFoundError,
     IllegalFilterError,
     InvalidReceiptHandleError,
+    LaterMQError,
+    RequestTimeoutError,
     UnavailableError,
 )
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
@@ -176,6 +178,24 @@ async def test_a_refused_receive(broker: ScriptedBroker, connect: Connect) -> No
         for error in (IllegalFilterError, GroupNotFoundError, UnavailableError):
             with pytest.raises(error):
                 await consumer.receive()
+
+
+@virtually
+@pytest.mark.parametrize("error", [UnavailableError("gone"), RequestTimeoutError(0, "late")])
+async def test_a_reply_that_may_be_lost_is_asked_for_again(
+    broker: ScriptedBroker, connect: Connect, error: LaterMQError
+) -> None:
+    broker.refuse("ReceiveMessage", error)
+    broker.deliver(b"one")
+    async with connect() as mq:
+        consumer = mq.simple_consumer("orders", group="billing")
+        with pytest.raises(type(error)):
+            await consumer.receive()
+        (delivery,) = await consumer.receive()
+        await delivery.ack()
+        await consumer.receive()
+    lost, repeated, fresh = [each.attempt_id for each in broker.requests("ReceiveMessage")]
+    assert lost == repeated != fresh
 
 
 @virtually
