@@ -46,10 +46,13 @@ class Transaction:
         self._send_half = send_half
         self._ends = ends
         self._half: tuple[wire.Half, Endpoints] | None = None
-        self._ended = False
+        self._resolution: Resolution | None = None
+        self._ended = False  # what was told was heard
 
     async def commit(self) -> None:
         """Have the message delivered now; the block's end then does nothing.
+
+        If it raises, and the block with it, nothing is rolled back: the work was done.
 
         Raises:
             InvalidTransactionError: it was rolled back, by the broker or an operator.
@@ -80,6 +83,13 @@ class Transaction:
         if error is None:
             await self.commit()
             return
+        if self._resolution is Resolution.COMMIT:  # the work was done, whatever became of saying so
+            log.warning(
+                "transaction %s is not rolled back, for its commit may have been heard; if it was "
+                "not, the broker will ask",
+                self.transaction_id, extra={"transaction": self.transaction_id},
+            )  # fmt: skip
+            return
         try:
             await self.rollback()
         except LaterMQError as lost:  # what was raised in the block says more
@@ -93,6 +103,7 @@ class Transaction:
     async def _end(self, resolution: Resolution) -> None:
         if self._half is None:
             raise RuntimeError("the transaction has not begun: use it as a block")
+        self._resolution = resolution
         await self._ends.end(*self._half, resolution, wire.Source.CLIENT)
         self._ended = True
 

@@ -13,6 +13,7 @@ from latermq.errors import (
     BadRequestError,
     InvalidTransactionError,
     NotFoundError,
+    RequestTimeoutError,
     TooManyRequestsError,
     TopicNotFoundError,
     UnavailableError,
@@ -149,6 +150,19 @@ async def test_an_end_is_told_again_while_the_broker_is_away(
     async with connect() as mq, mq.transaction("orders", b"one"):
         pass
     assert [resolution for _, resolution, _ in ends(broker)] == [v2.COMMIT] * 3
+
+
+@virtually
+async def test_a_commit_that_may_have_been_heard_is_not_rolled_back(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    """The work is done: if it was not heard, the broker asks, and the checker knows."""
+    broker.refuse("EndTransaction", v2.Status(code=v2.REQUEST_TIMEOUT, message="too late"))
+    async with connect() as mq:
+        with pytest.raises(RequestTimeoutError):
+            async with mq.transaction("orders", b"one") as transaction:
+                await transaction.commit()
+    assert [resolution for _, resolution, _ in ends(broker)] == [v2.COMMIT]
 
 
 @virtually
