@@ -4,6 +4,8 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import Executor
+from contextvars import copy_context
 from datetime import timedelta
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -12,6 +14,7 @@ from latermq._consuming.inbox import Inbox
 from latermq._consuming.settle import end_all, give_all_back
 from latermq._values import arguments
 from latermq._values.durations import span_of
+from latermq._values.failure import text_of
 from latermq.delivery import Delivery, Outcome, Verdict
 from latermq.message import ConsumeResult
 from latermq.middleware import Around, BatchNext, HandleNext
@@ -62,6 +65,21 @@ def batch_of(batch: int, batch_wait: timedelta | str) -> Batch:
     """Check what a batch is to be. Raises TypeError, ValueError."""
     arguments.at_least_one("batch", batch)
     return Batch(batch, span_of("batch_wait", batch_wait))
+
+
+def refuse_generator(function: Callable[..., object]) -> None:
+    """Raises TypeError: calling it would do nothing, for nobody iterates over what it yields."""
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        name = getattr(function, "__name__", repr(function))
+        raise TypeError(f"{name} yields, and nobody would iterate over it: a listener returns")
+
+
+async def in_thread(threads: Executor | None, function: Callable[..., Any], *given: object) -> Any:
+    """Call a function in a thread, and await in this loop what it returns to be awaited: a plain
+    function around an `async` one does."""
+    run = copy_context().run  # a trace, for example
+    result = await asyncio.get_running_loop().run_in_executor(threads, run, function, *given)
+    return await result if inspect.isawaitable(result) else result
 
 
 def result_is_due(listener: Callable[..., object]) -> bool:
@@ -204,7 +222,7 @@ class Calls:
                     delivery._verdict = verdict
                 log.warning(
                     "a batch of %d failed, topic %s: %s: %s",
-                    count, topic, type(error).__name__, error, exc_info=error,
+                    count, topic, type(error).__name__, text_of(error), exc_info=error,
                 )  # fmt: skip
                 await end_all(deliveries, 0, error)
         except BaseException:

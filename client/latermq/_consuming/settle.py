@@ -12,7 +12,7 @@ from latermq._connection.outages import log_failure
 from latermq._connection.session import Session
 from latermq._connection.transport import Metadata
 from latermq._values.endpoints import Endpoints
-from latermq._values.failure import Failure, describe, rejection
+from latermq._values.failure import Failure, describe, rejection, text_of
 from latermq._wire import messages as wire
 from latermq.backoff import SETTLE_BACKOFF, RetryPolicy
 from latermq.codes import Code
@@ -149,7 +149,7 @@ class LeaseSettler:
         elif error is not None and verdict is Outcome.RETURNED:
             await self._insist(delivery, lambda: self._return_once(delivery, after or AT_ONCE))
         elif error is not None and verdict is Outcome.DEAD_LETTERED:
-            refusal = failure or rejection(str(error), error)
+            refusal = failure or rejection(text_of(error), error)
             await self._insist(delivery, lambda: self.forward(delivery, refusal))
         else:
             account = failure or (None if error is None else describe(error))

@@ -32,10 +32,18 @@ def describe(error: BaseException) -> Failure:
     stack = "".join(traceback.format_exception(error))
     return Failure(
         class_name=_head(type(error).__qualname__, CLASS_BYTES_MAX),
-        text=_head(str(error), TEXT_BYTES_MAX),
+        text=_head(text_of(error), TEXT_BYTES_MAX),
         stack_hash=_hash(type(error), frames),
         stack=_tail(stack, STACK_BYTES_MAX),
     )
+
+
+def text_of(error: BaseException) -> str:
+    """Return what an exception says, whatever class of an application's it is."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  its `__str__` is not ours
+        return "<exception str() failed>"  # as tracebacks say it
 
 
 def rejection(reason: str, error: BaseException | None = None) -> Failure:

@@ -5,21 +5,20 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
-from contextvars import copy_context
 from datetime import timedelta
 from typing import Any, Final, NamedTuple, get_args, get_origin, get_type_hints
 
-from latermq._consuming.calling import done_reader, result_is_due
+from latermq._consuming.calling import done_reader, in_thread, refuse_generator, result_is_due
 from latermq._values.arguments import wrong
 from latermq._worker.payloads import CONTENT_TYPE, Codec, PayloadError, codec_for
 from latermq._worker.verdicts import Judge, Rules
-from latermq.delivery import Delivery
+from latermq.delivery import Delivery, Outcome, Verdict
 from latermq.message import ConsumeResult
 
 log = logging.getLogger("latermq.worker")
 
 Function = Callable[..., Any]
-Outcome = ConsumeResult | None
+Result = ConsumeResult | None
 
 POSITIONAL: Final = (
     inspect.Parameter.POSITIONAL_ONLY,
@@ -50,6 +49,7 @@ def shape_of(function: Function, *, batches: bool = False) -> Shape:
     """
     if not callable(function):
         raise wrong("a listener", "a function", function)
+    refuse_generator(function)
     name = getattr(function, "__name__", repr(function))
     parameters = list(inspect.signature(function).parameters.values())
     hints = get_type_hints(function)
@@ -101,7 +101,7 @@ class Call:
         self._timeout_s = None if timeout is None else timeout.total_seconds()
         self._threads = threads
 
-    async def __call__(self, delivery: Delivery) -> Outcome:
+    async def __call__(self, delivery: Delivery) -> Result:
         """Treat a delivery as `App.listener` says; a bad payload is a dead letter."""
         try:
             payload = self._payload(delivery)
@@ -109,7 +109,7 @@ class Call:
             await _refuse(delivery, error)
             return None
         try:
-            result: Outcome = await self._in_time(self._arguments(payload, delivery))
+            result: Result = await self._in_time(self._arguments(payload, delivery))
         except asyncio.CancelledError:
             self.cut_off += 1
             raise
@@ -167,13 +167,12 @@ class Call:
         if self._shape.waits:
             result: Awaitable[Any] = self._function(*given)
             return result
-        loop = asyncio.get_running_loop()
-        run = copy_context().run  # a trace, for example
-        return loop.run_in_executor(self._threads, run, self._function, *given)
+        return in_thread(self._threads, self._function, *given)
 
 
 async def _refuse(delivery: Delivery, error: PayloadError) -> None:
     log.warning(
         "dead letter: message %s of topic %s: %s", delivery.message_id, delivery.topic, error
     )
-    await delivery.dead_letter(str(error), error)
+    delivery._verdict = Verdict(Outcome.DEAD_LETTERED)
+    await delivery._settler.end(delivery, error)  # it insists: the others of its batch go on

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, TypeAlias, get_args, get_type_hints
 
+from latermq._consuming.calling import refuse_generator
 from latermq._values import arguments
 from latermq._values.durations import span_of
 from latermq._worker.calls import Function, Shape
@@ -113,6 +114,7 @@ def of_ticks(function: Function) -> tuple[Function, Shape] | None:
     """Read a function that takes nothing, or a tick's time; None: it takes something else."""
     if not callable(function):
         raise arguments.wrong("a schedule's function", "a function", function)
+    refuse_generator(function)
     parameters = inspect.signature(function).parameters
     waits = inspect.iscoroutinefunction(function)
     if not parameters:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+from latermq._values.failure import text_of
 from latermq._worker.verdicts import Judge, Rules
 from latermq.admin import PAGE_SIZE_MAX, AsyncAdmin
 from latermq.backoff import RECONNECT_BACKOFF
@@ -89,7 +90,8 @@ class Bridge:
             first = FirstFailure.now(error, verdict, record.attempt)
             log.warning(
                 "%s: attempt %d by %s failed, to LaterMQ: %s: %s",
-                record.place, record.attempt, self.place.group, type(error).__name__, error,
+                record.place, record.attempt, self.place.group, type(error).__name__,
+                text_of(error),
                 exc_info=error if verdict.outcome is not Outcome.RETURNED else None,
             )  # fmt: skip
             await self._hand_over(record, first)

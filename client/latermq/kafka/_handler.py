@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any, Final, TypeAlias
 
+from latermq._consuming.calling import in_thread, refuse_generator
 from latermq._values.arguments import wrong
 from latermq.kafka._record import Record
 
@@ -21,13 +22,14 @@ class Handler:
     Args:
         timeout: after it a call is cancelled, and its attempt has failed.
     Raises:
-        TypeError: no function of one argument.
+        TypeError: no function of one argument, or one that yields.
         ValueError: a timeout, and a thread cannot be stopped.
     """
 
     def __init__(self, function: HandlerFunction, timeout: timedelta | None) -> None:
         if not callable(function):
             raise wrong("a handler", "a function", function)
+        refuse_generator(function)
         parameters = list(inspect.signature(function).parameters.values())
         if len(parameters) != 1:
             raise TypeError(f"{function!r} must take a Record, and nothing else")
@@ -63,5 +65,4 @@ class Handler:
             return
         if self._threads is None:
             self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="latermq-kafka")
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._threads, self._function, record)
+        await in_thread(self._threads, self._function, record)

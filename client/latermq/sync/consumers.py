@@ -1,10 +1,9 @@
 """Consumers for threads: those of `latermq`, called through the client's event loop."""
 
-import asyncio
+import inspect
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from dataclasses import fields
 from datetime import timedelta
 from types import TracebackType
@@ -17,6 +16,8 @@ from latermq._consuming.calling import (
     Handling,
     batch_of,
     done_reader,
+    in_thread,
+    refuse_generator,
     result_is_due,
 )
 from latermq._consuming.figures import ConsumerStats
@@ -211,10 +212,10 @@ class PushConsumer(Consumer[push_consumer.PushConsumer]):
 
         What it returns or raises counts as it does for `latermq.PushConsumer.listener`.
         """
-        run = self._threads()
+        run = self._threads(listener)
 
         async def in_pool(inner: delivery.Delivery) -> ConsumeResult | None:
-            return await run(listener, Delivery(self._loop, inner))
+            return await run(Delivery(self._loop, inner))
 
         self._consumer._listen(Handling(in_pool, result_due=result_is_due(listener)))
         return listener
@@ -230,25 +231,30 @@ class PushConsumer(Consumer[push_consumer.PushConsumer]):
         several = batch_of(batch, batch_wait)
 
         def listen(listener: BatchListener) -> BatchListener:
-            run, done = self._threads(), done_reader(listener)
+            run, done = self._threads(listener), done_reader(listener)
 
             async def in_pool(inner: Sequence[delivery.Delivery]) -> int:
                 given = [Delivery(self._loop, each) for each in inner]
-                return done(await run(listener, given), len(given))
+                return done(await run(given), len(given))
 
             self._consumer._listen(Handling(batch_listener=in_pool, batch=several))
             return listener
 
         return listen
 
-    def _threads(self) -> Callable[[Callable[[Given], Result], Given], Awaitable[Result]]:
-        """Make the pool; return what calls a function in it."""
+    def _threads(self, listener: Callable[[Given], Result]) -> Callable[[Given], Awaitable[Result]]:
+        """Make the pool; return what calls the function in it.
+
+        Raises TypeError: its call would do nothing.
+        """
+        if inspect.iscoroutinefunction(listener):
+            raise TypeError("a listener for threads is no `async def` function: see latermq.App")
+        refuse_generator(listener)
         pool = ThreadPoolExecutor(self._concurrency, thread_name_prefix="latermq-listener")
         self._pool = pool
 
-        def run(function: Callable[[Given], Result], given: Given) -> Awaitable[Result]:
-            loop = asyncio.get_running_loop()
-            return loop.run_in_executor(pool, copy_context().run, function, given)
+        def run(given: Given) -> Awaitable[Result]:
+            return in_thread(pool, listener, given)
 
         return run
 

@@ -1,6 +1,7 @@
 """What a listener's function may look like, and what a decorated one can do."""
 
 import asyncio
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -67,7 +68,18 @@ async def _named(*, order: bytes) -> None: ...
 def _blocking(order: bytes, delivery: latermq.Delivery) -> None: ...
 
 
-@pytest.mark.parametrize("function", [_none, _bare, _three, _turned, _named, _blocking, 7])
+def _yields(order: bytes) -> Iterator[bytes]:
+    yield order
+
+
+async def _yields_later(order: bytes) -> AsyncIterator[bytes]:
+    yield order
+
+
+@pytest.mark.parametrize(
+    "function",
+    [_none, _bare, _three, _turned, _named, _blocking, _yields, _yields_later, 7],
+)
 def test_other_functions_are_refused(app: latermq.App, function: Any) -> None:
     with pytest.raises(TypeError):
         app.listener("orders", group="billing")(function)

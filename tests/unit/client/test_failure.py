@@ -82,3 +82,13 @@ def test_rejection_with_its_cause() -> None:
         True,
     )
     assert "KeyError: 'x'" in failure.stack
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise KeyError("no text")
+
+
+def test_an_exception_that_cannot_say_what_it_is() -> None:
+    failure = describe(Mute())
+    assert (failure.class_name, failure.text) == ("Mute", "<exception str() failed>")

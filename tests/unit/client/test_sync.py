@@ -3,7 +3,7 @@
 import logging
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from logging.handlers import QueueHandler
 
@@ -15,6 +15,7 @@ from latermq._connection.loop_thread import LoopThread
 from latermq._values.endpoints import Endpoints
 from latermq.client import Client
 from latermq.errors import ClosedError, InvalidReceiptHandleError, TopicNotFoundError
+from latermq.middleware import Middleware, SendNext
 from latermq.sync import Delivery
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2 import service_pb2 as rpc
@@ -123,6 +124,33 @@ def test_a_listener_runs_in_threads(broker: ScriptedBroker, mq: latermq.sync.Cli
     assert len(names) == 2
     assert all(name.startswith("latermq-listener") for name in names)
     assert sorted(broker.acked()) == ["id-1", "id-2"]
+
+
+def test_what_would_do_nothing_in_a_thread_is_refused(mq: latermq.sync.Client) -> None:
+    consumer = mq.push_consumer("orders", group="billing")
+
+    async def bill(delivery: Delivery) -> None: ...
+
+    def yields(deliveries: list[Delivery]) -> Iterator[Delivery]:
+        yield from deliveries
+
+    with pytest.raises(TypeError, match="no `async def` function"):
+        consumer.listener(bill)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="yields yields"):
+        consumer.batch_listener(10)(yields)  # type: ignore[arg-type]
+
+
+def test_a_call_that_would_wait_for_itself_is_told(mq: latermq.sync.Client) -> None:
+    class Audit(Middleware):
+        async def send(
+            self, topic: str, messages: Sequence[Message], call_next: SendNext
+        ) -> Sequence[SendReceipt]:
+            mq.send("audit", b"a send")
+            return await call_next(topic, messages)
+
+    mq.use(Audit())
+    with pytest.raises(RuntimeError, match="in the client's own event loop"):
+        mq.send("orders", b"one")
 
 
 def test_run_ends_when_it_is_closed(broker: ScriptedBroker, mq: latermq.sync.Client) -> None:

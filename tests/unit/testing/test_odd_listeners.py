@@ -1,0 +1,88 @@
+"""Listeners that are made, or raise, as nobody meant: nothing is acknowledged that was not done."""
+
+import functools
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import latermq
+from latermq._consuming.settle import LeaseSettler
+from latermq.errors import UnavailableError
+from latermq.testing import HeldBroker
+
+Bill = Callable[[bytes], Coroutine[Any, Any, None]]
+
+
+def plainly_wrapped(function: Bill) -> Bill:
+    @functools.wraps(function)
+    def inner(order: bytes) -> Coroutine[Any, Any, None]:
+        return function(order)
+
+    return inner
+
+
+async def test_a_plain_function_around_an_async_one(latermq_time: HeldBroker) -> None:
+    """What it returns is no success yet."""
+    latermq_time.patience = timedelta(seconds=60)  # for the thread; it is not slept
+    app, done = latermq.App(), []
+
+    @app.listener("orders", group="billing")
+    @plainly_wrapped
+    async def bill(order: bytes) -> None:
+        done.append(order)
+        raise ValueError("no card")
+
+    async with latermq_time.working(app):
+        await bill.send(b"17")
+        await latermq_time.settle()
+        assert [each.text for each in latermq_time.pending()] == ["no card"]
+    assert done == [b"17"]
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise KeyError("no text")
+
+
+async def test_an_exception_that_cannot_say_what_it_is(latermq_time: HeldBroker) -> None:
+    app = latermq.App()
+
+    @app.listener("orders", group="billing", max_attempts=2, retry="1s")
+    async def bill(order: bytes) -> None:
+        raise Mute
+
+    async with latermq_time.working(app):
+        await bill.send(b"17")
+        await latermq_time.advance("1s")
+        (letter,) = latermq_time.dead("billing")
+        assert (letter.kind, letter.attempts) == ("Mute", 2)
+
+
+async def test_a_body_that_does_not_fit_costs_the_others_of_its_batch_nothing(
+    latermq_time: HeldBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even when the broker is away as it is refused."""
+    app, done = latermq.App(), []
+
+    @app.listener("orders", group="billing", batch=2, retry="1s")
+    async def bill(orders: list[dict[str, int]]) -> None:
+        done.extend(orders)
+
+    away, forward = [UnavailableError("gone")], LeaseSettler.forward
+
+    async def once_away(self: LeaseSettler, *given: Any) -> None:
+        if away:
+            raise away.pop()
+        await forward(self, *given)
+
+    monkeypatch.setattr(LeaseSettler, "forward", once_away)
+    async with latermq_time.working(app):
+        await app.client.send("orders", b"no JSON")
+        await app.client.send("orders", b'{"id": 17}')
+        await latermq_time.advance("10s")
+        (letter,) = latermq_time.dead("billing")
+        assert (letter.kind, letter.attempts) == ("PayloadError", 1)
+        assert latermq_time.pending() == []
+    assert done == [{"id": 17}]
