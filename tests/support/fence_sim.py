@@ -123,6 +123,7 @@ class Node:
         self.rank = rank
         self.reader = world.new_reader(EMPTY, 0)
         self.copy = Copy(strict=world.rule)
+        self.written = Copy(strict=world.rule)  # by its directory's file, as it owned the log
         self.tenure: Tenure | None = None
         self.claiming: Batch | None = None
         self.claimed_ms = 0
@@ -202,6 +203,7 @@ class Node:
         self.epoch = fence.epoch
         self.end, self.segment_end = standing.whole_end, standing.whole_segment_end
         known = self.world.new_reader(standing, offset + 1)
+        self.written.bytes[:] = self.copy.bytes
         self.tenure = self.world.owner(fence, known, self.claimed_ms, self.others_ms, SIZES)
         self.promises = []
         if self.world.rule and self.world.random.random() < 0.3:  # told to end while it claimed
@@ -287,14 +289,21 @@ class Node:
         self.end = position + len(data)
         for piece in pieces:
             tenure.add(piece, last=piece is pieces[-1])
+            self.written.write(piece)
         self.promises += [Promise(message, at, self.end) for message, at in positions]
 
     # --- what befalls it -----------------------------------------------------------------------
 
     def begin_anew(self) -> None:
-        """Die and start again, as a standby, with what the log said when it claimed."""
+        """Die and start again, as a standby: with what was noted when it claimed, or just now."""
         if self.tenure is not None:
             self.world.story.gaps += self.tenure.gaps
+            reader = self.tenure.reader
+            standing = reader.standing
+            if self.world.noted() and reader.between_groups:
+                assert standing is not None
+                self.reader = reader
+                self.copy.bytes[:] = self.written.bytes[: standing.whole_end]
         self.tenure = self.claiming = None
         self.life += 1
         self.heard_ms = self.world.now_ms
@@ -320,6 +329,7 @@ class World:
 
     def __init__(self, seed: int, *, rule: bool = True, owner: type[Tenure] = Tenure) -> None:
         self.random = Random(seed)
+        self._notes = Random(seed)
         self.rule = rule
         self.owner = owner
         self.now_ms = 10_000
@@ -336,6 +346,10 @@ class World:
 
     def new_reader(self, standing: Standing | None, offset: Offset) -> Reader:
         return (Reader if self.rule else Believer)(1, 1, standing, offset)
+
+    def noted(self) -> bool:
+        """Tell whether a node that dies has noted what it knows; a control believes too much."""
+        return self.owner is Tenure and self._notes.random() < 0.5
 
     def after(self, delay_ms: int, call: Callable[[], None]) -> None:
         self._ties += 1

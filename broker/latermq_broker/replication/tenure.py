@@ -212,7 +212,8 @@ class Tenure:
         for entry in entries:
             if entry.offset >= self.reader.offset and not self.fenced:
                 self._judged(self.reader.read(entry)[0])
-        self.reader.offset = max(self.reader.offset, end)
+        if not self.fenced:  # else it stays at the fence: what is behind it was not read
+            self.reader.offset = max(self.reader.offset, end)
         self._take_reports(now_ms)
         for shipment in gap.shipments:
             self._unless_valid(shipment, now_ms)

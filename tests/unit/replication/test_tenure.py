@@ -6,7 +6,7 @@ from latermq_broker.errors import EntriesLostError
 from latermq_broker.replication.batch import encode_batch, fence_of, hand_over_of
 from latermq_broker.replication.reader import Piece, Reader
 from latermq_broker.replication.replicated_log import UNTOLD, Entry
-from latermq_broker.replication.shipper import SIZES, ShipSizes
+from latermq_broker.replication.shipper import SIZES, Shipper, ShipSizes
 from latermq_broker.replication.tenure import (
     BEAT_MS,
     PAUSE_MS,
@@ -15,7 +15,7 @@ from latermq_broker.replication.tenure import (
     Tenure,
     Wary,
 )
-from latermq_broker.replication.validity import EMPTY, judge
+from latermq_broker.replication.validity import EMPTY, Verdict, judge
 
 FENCE = fence_of(1, 1, 1, 77)
 
@@ -127,6 +127,26 @@ def test_a_report_that_comes_late_is_no_loss() -> None:
     it.read(gap, [Entry(1, first.entry), Entry(2, second.entry)], 3, 10_002)
     it.reported(second, 2, 10_003)
     assert it.valid_end == 110
+
+
+def test_what_stands_behind_the_fence_that_ends_it_is_left_to_its_next_life() -> None:
+    """A note of what its reader knows is where the directory goes on as a standby."""
+    it = tenure()
+    (beat,) = it.step(10_000 + BEAT_MS)
+    next_owner = fence_of(1, 1, 2, 88)
+    shipper = Shipper(next_owner, 0)
+    shipper.add(Piece(0, bytes(100), 1_000), last=True)
+    (first,) = shipper.ship(0)
+    entries = [Entry(1, encode_batch(next_owner)), Entry(2, first.entry)]
+    it.reported(beat, 3, 10_400)
+    gap = it.gap()
+    assert gap is not None
+    it.read(gap, entries, 3, 10_401)
+    assert it.fenced
+    assert it.reader.offset == 2
+    verdict, pieces = it.reader.read(entries[1])
+    assert verdict is Verdict.VALID
+    assert [len(piece.data) for piece in pieces] == [100]
 
 
 def test_an_entry_that_stands_nobody_knows_where_is_looked_for_up_to_the_end() -> None:
