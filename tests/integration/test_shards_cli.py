@@ -216,6 +216,15 @@ def test_a_silent_shard_is_told_behind_what_was_had(commands: Commands, name: st
         assert commands.run("broker", "show").stdout.count("broker shard-01") == 1
         result = commands.run("cluster", "show", "--json")
         assert (result.exit_code, shards_of(json.loads(result.stdout)["shards"])) == (1, [1])
+        for words in (
+            ("pending", "cancel", "nobody-knows", "--yes"),
+            ("pending", "expedite", "d-1-2@0"),
+            ("client", "show", "nobody"),
+            ("dead", "drop", "nobody", "--id", "nothing", "--yes"),
+        ):  # it may be where nobody answers
+            result = commands.run(*words)
+            assert (result.exit_code, words) == (1, words), result.output
+            assert "shard 0: no broker answers" in result.stderr
         result = commands.run("top", "--once")
         assert result.exit_code == 1
         assert "no answer: shard 0: no broker answers" in result.stdout

@@ -44,8 +44,8 @@ class Shards:
         """Ask every shard; what those that answer say and have it, with their numbers.
 
         Raises:
-            NotThereError: none has it.
-            CommandError: none answers, or one refuses.
+            NotThereError: none has it, and all answer.
+            CommandError: none that answers has it, or one refuses.
         """
         results: list[tuple[int, Result]] = []
         absent: CommandError | None = None
@@ -61,7 +61,10 @@ class Shards:
                     raise
                 self._silent.append(f"shard {number}: {error.message}")
         if not results:
-            raise CommandError("; ".join(self._silent)) if absent is None else absent
+            if absent is not None and not self._silent:
+                raise absent
+            said = [] if absent is None else [absent.message]
+            raise CommandError("; ".join([*said, *self._silent]))  # it may be where nobody answers
         return results
 
     def first(self, ask: Callable[[Broker], Result]) -> tuple[int, Result]:

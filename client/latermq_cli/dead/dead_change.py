@@ -64,8 +64,7 @@ def redrive(
         _require_one_place(broker.shards, wanted)
         last = _of_all(broker.shards, broker.dead_letters.RedriveDeadLetters, request, verb)
         others = "" if last.changed_count else classes_there(broker, group, wanted["failure_class"])
-    _finish(last, wanted, as_json, f"{verb} to {plain(to_topic or group)}{others}")
-    broker.shards.finish()
+    _finish(broker.shards, last, wanted, as_json, f"{verb} to {plain(to_topic or group)}{others}")
 
 
 @click.command(
@@ -106,8 +105,8 @@ def drop(
             request.dry_run = False
             last = _of_all(broker.shards, broker.dead_letters.DropDeadLetters, request, "dropped")
         others = "" if last.changed_count else classes_there(broker, group, wanted["failure_class"])
-    _finish(last, wanted, as_json, ("would be dropped" if dry_run else "dropped") + others)
-    broker.shards.finish()
+    done = ("would be dropped" if dry_run else "dropped") + others
+    _finish(broker.shards, last, wanted, as_json, done)
 
 
 def _require_one_place(shards: Shards, wanted: dict[str, Any]) -> None:
@@ -159,29 +158,37 @@ def _follow(
     last: dead_pb2.DeadLetterProgress | None = None
     live = stderr_is_terminal()
     shown = False
+    changed = 0
     try:
         for last in stream:
             check_status(last)
+            changed = last.changed_count
             if live and not last.done:
                 failed = f", {last.failed_count:,} failed" if last.failed_count else ""
                 click.echo(f"\r\x1b[K{last.changed_count:,} {verb}{failed} …", nl=False, err=True)
                 shown = True
     except KeyboardInterrupt:
-        count = last.changed_count if last is not None else 0
-        raise CommandError(f"interrupted; {count:,} {verb} until then") from None
+        raise CommandError(f"interrupted; {changed:,} {verb} until then") from None
+    except CommandError as error:  # what was done stays done; of the last second it was not told
+        raise error.after(f"{changed:,} {verb} at least") if changed else error from None
     finally:
         if shown:
             click.echo("\r\x1b[K", nl=False, err=True)
     if last is None or not last.done:
-        raise CommandError("the broker ended the job before it was done")
+        words = f"the broker ended the job before it was done; {changed:,} {verb} until then"
+        raise CommandError(words)
     return last
 
 
 def _finish(
-    last: dead_pb2.DeadLetterProgress, wanted: dict[str, Any], as_json: bool, done: str
+    shards: Shards,
+    last: dead_pb2.DeadLetterProgress,
+    wanted: dict[str, Any],
+    as_json: bool,
+    done: str,
 ) -> None:
     named = wanted["ids"] or wanted["offsets"]
-    if named and not last.changed_count and not last.failed_count:
+    if named and not last.changed_count and not last.failed_count and not shards.silent():
         raise NotThereError("no dead letter is called that; `latermq dead list` names them")
     if as_json:
         print_json(jsonable(last))
@@ -192,3 +199,4 @@ def _finish(
         kind = RefusedError if named and not last.changed_count else CommandError
         failed = counted(last.failed_count, "letter")
         raise kind(f"{failed} failed; the last: {last.last_error or 'no reason given'}")
+    shards.finish()

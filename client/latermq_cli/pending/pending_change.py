@@ -32,12 +32,17 @@ def change(shards: Shards, method: Method[Any], request: Any) -> Any:
     shards.each(lambda broker: _change_in(shards.number(broker), broker, method, request, named,
                                           results))  # fmt: skip
     answer = pending_pb2.ChangePendingResponse()
-    for place, (own, _) in enumerate(named):
+    silent = "; ".join(shards.silent())
+    for place, (own, shard) in enumerate(named):
         result = results.get(place)
-        if result is None:
+        absent = result is None or (shard is None and result.status.code in _NOT_THERE)
+        if result is None or (absent and silent):
             result = pending_pb2.ChangePendingResult(id=own)
             result.status.code = definition_pb2.MESSAGE_NOT_FOUND
             result.status.message = f"no shard has {own}"
+            if silent:
+                result.status.code = definition_pb2.INTERNAL_ERROR
+                result.status.message = f"no shard that answers has {own}; {silent}"
         answer.results.append(result)
     return answer
 

@@ -1,11 +1,16 @@
 """`latermq pending` and `latermq dead`."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 
 import pytest
 
+from latermq._connection.status import error_of
+from latermq._values.endpoints import Endpoints
 from latermq_broker.engine.state.model import Failure
+from latermq_h2.grpc_code import GrpcCode
+from latermq_proto.apache.rocketmq.v2 import definition_pb2
+from latermq_proto.latermq.v1 import dead_letter_pb2
 from support.cli_rig import CliRig
 
 TIMEOUT = Failure("TimeoutError", "no answer in 30 s", "00ff", "Traceback: no answer")
@@ -287,3 +292,17 @@ def test_a_class_that_is_not_there(rig: CliRig) -> None:
     assert named in rig.ok("dead", "list", "billing", "--class", "Nothing")
     assert named in rig.ok("dead", "redrive", "billing", "--class", "Nothing")
     assert named in rig.ok("dead", "drop", "billing", "--class", "Nothing", "--yes")
+
+
+def test_what_was_redriven_before_the_broker_went_is_told(
+    rig: CliRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def cut_off(*_: object) -> AsyncGenerator[bytes, None]:
+        progress = dead_letter_pb2.DeadLetterProgress(changed_count=7)
+        progress.status.code = definition_pb2.OK
+        yield progress.SerializeToString()
+        raise error_of(GrpcCode.DEADLINE_EXCEEDED, "", Endpoints.parse("rig:1"))
+
+    monkeypatch.setattr(rig.transport, "server_stream", cut_off)
+    said = rig.refused("dead", "redrive", "billing", "--all", code=1)
+    assert said.startswith("latermq: 7 redriven at least, then: the broker at ")
