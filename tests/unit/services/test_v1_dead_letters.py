@@ -309,6 +309,33 @@ def test_a_rate_is_kept_and_waiting_tells_progress(rig: V1Rig) -> None:
     assert len(told) >= 4
 
 
+def test_what_a_rate_allowed_meanwhile_is_not_made_up_for(rig: V1Rig) -> None:
+    """A job that looks for long for its letters does not send them all at once."""
+    for number in range(SLICE_LETTERS_MAX + 1):
+        rig.die(f"other-{number}")
+    wanted = [f"m-{number}" for number in range(4)]
+    for name in wanted:
+        rig.die(name)
+    redriven_ms: list[int] = []
+    written = rig.committer.written
+    slow = iter([5_000] * 3)  # to the letters that are wanted
+
+    def now_ms() -> int:
+        rig.now_ms += next(slow, 100)
+        return rig.now_ms
+
+    def noted() -> Any:
+        redriven_ms.append(rig.now_ms)
+        return written()
+
+    rig.committer.now_ms = now_ms  # type: ignore[method-assign]
+    rig.committer.written = noted  # type: ignore[method-assign]
+    told = redrive(rig, {"message_ids": wanted}, rate_per_second=1)
+    assert told[-1].changed_count == 4
+    assert len(redriven_ms) == 4
+    assert all(after - before >= 700 for before, after in pairwise(redriven_ms))
+
+
 def test_a_caller_who_left_stops_the_job(rig: V1Rig) -> None:
     rig.die("m-1")
     call = FakeCall()

@@ -38,6 +38,7 @@ LOOK_MS_MAX: Final = (
 PAGE_BYTES_MAX: Final = 2 << 20  # then a page ends early; it has at least one letter
 PROGRESS_LETTERS: Final = 1_000
 PROGRESS_MS: Final = 1_000
+CATCH_UP_MS: Final = 200  # of a rate: what was not used for longer is not made up for
 _NAP_MS: Final = 50  # between two looks at the clock while a rate limit holds a job back
 
 Progress = dead_letter_pb2.DeadLetterProgress
@@ -191,7 +192,8 @@ class DeadLettersService:
 
     async def _run(self, job: _Job, caller: Caller) -> AsyncIterator[Progress]:
         """Do the job, slice by slice; the last element has done = True."""
-        start_ms = told_ms = self._committer.now_ms()
+        told_ms = self._committer.now_ms()
+        pace = _Pace(0 if job.dry_run else job.rate, told_ms)
         told_count = 0
         offset, end = self._range(job.group)
         progress = Progress(status=ok_status())
@@ -199,9 +201,11 @@ class DeadLettersService:
             if caller.call.cancelled:
                 return
             now_ms = self._committer.now_ms()
-            allowed = _allowed(job, progress, now_ms - start_ms)
+            allowed = min(pace.allowed(now_ms), _left(job, progress))
             if allowed > 0:
+                before = progress.changed_count + progress.failed_count
                 offset = await self._slice(job, offset, end, allowed, progress)
+                pace.spend(progress.changed_count + progress.failed_count - before)
             many = progress.scanned_count - told_count >= PROGRESS_LETTERS
             if many or now_ms - told_ms >= PROGRESS_MS:
                 told_count, told_ms = progress.scanned_count, now_ms
@@ -285,15 +289,34 @@ def _changeable(message: dead_letter_pb2.DeadLetterFilter) -> DeadFilter:
     return filter
 
 
-def _allowed(job: _Job, progress: Progress, elapsed_ms: int) -> int:
-    """Count how many letters the next slice may change."""
-    done = progress.changed_count + progress.failed_count
-    allowed = SLICE_LETTERS_MAX
-    if job.count_max:
-        allowed = min(allowed, job.count_max - progress.changed_count)
-    if job.rate and not job.dry_run:
-        allowed = min(allowed, 1 + elapsed_ms * job.rate // 1000 - done)
-    return allowed
+class _Pace:
+    """How many letters a job may change at a moment, by its rate per second; 0: no bound.
+
+    A job that looked for a letter for minutes does not send all of the next ones at once.
+    """
+
+    def __init__(self, rate: int, now_ms: int) -> None:
+        self._rate = rate
+        self._credit = 1.0
+        self._at_ms = now_ms
+
+    def allowed(self, now_ms: int) -> int:
+        """Count how many the next slice may change."""
+        if not self._rate:
+            return SLICE_LETTERS_MAX
+        came = max(0, now_ms - self._at_ms) * self._rate / 1_000
+        most = 1.0 + self._rate * CATCH_UP_MS / 1_000
+        self._credit, self._at_ms = min(most, self._credit + came), now_ms
+        return min(SLICE_LETTERS_MAX, int(self._credit))
+
+    def spend(self, count: int) -> None:
+        """Note that so many were changed, or could not be."""
+        self._credit -= count
+
+
+def _left(job: _Job, progress: Progress) -> int:
+    """Count how many letters a job may still change."""
+    return job.count_max - progress.changed_count if job.count_max else SLICE_LETTERS_MAX
 
 
 def _enough(job: _Job, progress: Progress) -> bool:
