@@ -1,12 +1,14 @@
 """`latermq topic` and `latermq group`."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from latermq_broker.engine.state.model import Failure
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from support.cli_rig import CliRig
+from support.memory_files import MemoryFiles
 
 
 @pytest.fixture
@@ -62,8 +64,23 @@ def test_how_long_messages_of_a_topic_stay(rig: CliRig) -> None:
     altered = rig.json("topic", "alter", "audit", "--retention", "default")
     assert (altered.get("retention_ms"), altered["kept_ms"]) == (None, 3 * 86_400_000)
     assert altered["unread_retention_ms"] == 0
+    for option, word in (("--unread-retention", "forever"), ("--retention", "disk")):
+        assert option in rig.refused("topic", "alter", "audit", option, word)  # another is meant
     assert "at least as long" in rig.refused("topic", "alter", "audit", "--unread-retention", "1h")
     assert "1 topic with a retention" in rig.ok("broker", "show")
+
+
+def test_a_damaged_queue_hides_no_group(rig: CliRig) -> None:
+    rig.make_group("billing")
+    rig.send_message("m-1")
+    rig.receive("billing")
+    rig.checkpoint()
+    rig.checkpoint()
+    assert isinstance(rig.files, MemoryFiles)
+    del rig.files.disk.bytes_of(Path(f"/data/cq/1/0.{0:020d}.cq"))[:]
+    assert [each["name"] for each in rig.json("group", "list")["groups"]] == ["billing"]
+    assert rig.json("group", "show", "billing")["topics"][0]["in_flight_count"] == 1
+    assert "billing" in rig.ok("top", "--once")
 
 
 def test_how_long_dedup_ids_of_a_topic_count(rig: CliRig) -> None:

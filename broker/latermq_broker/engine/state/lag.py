@@ -11,6 +11,7 @@ from latermq_broker.engine.state.state import (
     first_unread,
     lite_reader,
 )
+from latermq_broker.errors import DamagedQueueError
 
 
 class Lag(NamedTuple):
@@ -19,11 +20,17 @@ class Lag(NamedTuple):
 
 
 def entering_per_s(state: EngineState, topic: Topic, now_ms: int) -> float:
-    """Count the messages that came into a topic in the last minute, for each second of it."""
+    """Count the messages that came into a topic in the last minute, for each second of it.
+
+    What came into a queue that is damaged is not known, and hides no group from whoever looks.
+    """
     came = 0
     for queue_id in range(topic.queue_count):
         queue = state.queue(topic.id, queue_id)
-        came += queue.next - queue.offset_at(now_ms - MINUTE_MS)
+        try:
+            came += queue.next - queue.offset_at(now_ms - MINUTE_MS)
+        except DamagedQueueError as error:
+            state.damaged.note_queue(error)
     return came / 60
 
 
