@@ -1,5 +1,6 @@
 """`latermq topic`: create, alter, list, show, delete."""
 
+from collections.abc import Callable
 from itertools import islice
 from typing import Any, Final
 
@@ -28,25 +29,29 @@ from latermq_text.durations import format_duration
 TYPES: Final = ("normal", "fifo", "delay", "transaction", "priority", "lite", "mixed")
 
 
-def _age(given: str) -> int:
-    """A duration, or a word for none → milliseconds; a `type=` for options."""
-    return _NO_AGE[given] if given in _NO_AGE else duration(given)
+def _age(word: str) -> Callable[[str], int]:
+    """A duration, `default`, or `word` for none → milliseconds; a `type=` for options."""
+    no_age = {"default": -1, word: 0}
+
+    def read(given: str) -> int:
+        return no_age[given] if given in no_age else duration(given)
+
+    return read
 
 
-_NO_AGE: Final = {"default": -1, "forever": 0, "disk": 0}
 _time_options: Final = filter_options(
     click.option(
-        "--retention", type=_age, metavar="DURATION",
+        "--retention", type=_age("forever"), metavar="DURATION",
         help="How long messages stay once every group has read them: 12h, 30d, forever, or "
         "default: as the broker's settings say.",
     ),
     click.option(
-        "--unread-retention", type=_age, metavar="DURATION",
+        "--unread-retention", type=_age("disk"), metavar="DURATION",
         help="How long what a group has not read stays: 7d, disk: until that is nearly full, or "
         "default.",
     ),
     click.option(
-        "--dedup-window", type=_age, metavar="DURATION",
+        "--dedup-window", type=_age("forever"), metavar="DURATION",
         help="How long a dedup id counts that is given from now on: 1h, or default.",
     ),
 )  # fmt: skip

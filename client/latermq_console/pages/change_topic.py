@@ -13,7 +13,7 @@ from latermq_text.whole import whole_topic
 
 TYPES: Final = ("mixed", "normal", "fifo", "delay", "transaction", "priority", "lite")
 QUEUES_MAX: Final = 1 << 16
-TIMES: Final = {"default": -1, "forever": 0, "disk": 0}
+NO_TIME: Final = {"retention": "forever", "unread_retention": "disk", "dedup_window": "forever"}
 
 
 async def create(view: View) -> Response:
@@ -67,12 +67,13 @@ def _queues(view: View) -> int:
 
 def _times(view: View, request: topic_pb2.CreateTopicRequest | topic_pb2.AlterTopicRequest) -> None:
     """Fill in how long messages stay and ids count, where that was told. Raises FormError."""
-    for field in ("retention", "unread_retention", "dedup_window"):
+    for field, word in NO_TIME.items():
         text = view.field(field)
         if not text:
             continue
+        words = {"default": -1, word: 0}
         try:
-            time_ms = TIMES[text] if text in TIMES else parse_duration_ms(text)
+            time_ms = words[text] if text in words else parse_duration_ms(text)
         except ValueError as error:
             raise FormError(f"{field.replace('_', ' ')}: {error}") from None
         setattr(request, f"{field}_ms", time_ms)
