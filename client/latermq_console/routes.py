@@ -61,7 +61,7 @@ def routes(console: Console) -> list[Route]:
         page("/schedules/change", schedules.change, "POST"),
         page("/transactions", pending.transactions),
         page("/messages", messages.search),
-        page("/messages/{id}", messages.message),
+        page("/messages/{id:path}", messages.message),  # clients may put a slash in it
         page("/clients", clients.clients),
         page("/client", clients.client),
         page("/client/kick", clients.kick, "POST"),

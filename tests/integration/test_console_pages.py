@@ -12,8 +12,10 @@ from latermq import admin
 from latermq_console.reading import findings, watch
 from latermq_proto.latermq.v1 import limit_pb2
 from support import console_story as shop
+from support import wire_requests
 from support.broker_process import BrokerProcess
 from support.console_rig import visiting
+from support.wire_client import WireClient
 
 
 @pytest.fixture(scope="module")
@@ -163,6 +165,9 @@ async def test_a_message_is_found_and_tells_its_story(endpoint: str, name: str) 
         assert "No such message" in await visitor.get("/messages?q=nothing-like-it")
         await visitor.get(f"/messages/{'0' * 34}")
         assert visitor.status == 404
+        with WireClient(endpoint) as client:  # ids are the clients' own
+            client.send(wire_requests.message(name, b"a slash", message_id=f"{name}/1?"))
+        assert "a slash" in await visitor.get(f"/messages/{name}%2F1%3F")
 
 
 async def test_limits_are_set_and_taken_away(endpoint: str, name: str) -> None:

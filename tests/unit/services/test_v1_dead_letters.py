@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from latermq_broker.engine.state.model import Failure
+from latermq_broker.services.call.paging import page_token
 from latermq_broker.services.v1.v1_dead_letters import (
     LOOK_MS_MAX,
     PAGE_BYTES_MAX,
@@ -178,7 +179,8 @@ def test_unknown_groups_and_letters_say_so(rig: V1Rig) -> None:
     assert refused.status.code == Code.CONSUMER_GROUP_NOT_FOUND
     (refused,) = drop(rig, group="nobody")
     assert refused.status.code == Code.CONSUMER_GROUP_NOT_FOUND
-    assert listed(rig, page_token="?").status.code == Code.BAD_REQUEST
+    for token in ("?", page_token("²"), page_token("9" * 30)):
+        assert listed(rig, page_token=token).status.code == Code.BAD_REQUEST
 
 
 def test_the_newest_letter_of_an_id_is_shown(rig: V1Rig) -> None:

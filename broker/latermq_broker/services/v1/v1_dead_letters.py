@@ -333,6 +333,6 @@ def _offset(token: str) -> int:
     text = after(token)
     if not text:
         return -1
-    if not text.isdigit():
+    if not (text.isascii() and text.isdigit() and len(text) <= 19):
         raise BadRequestError(f"page token {names.shown(token)} is not one of ours")
     return int(text)
