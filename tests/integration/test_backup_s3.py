@@ -1,7 +1,4 @@
-"""Backups in a bucket, by S3's protocol: s3fs, and a server that speaks it (moto's).
-
-pip install s3fs 'moto[s3]' flask flask-cors
-"""
+"""Backups in a bucket, by S3's protocol: s3fs, and a server that speaks it (moto's)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,18 +11,15 @@ from latermq_cli.backup.repository import PIECES, Repository
 from latermq_cli.backup.shelf import BucketShelf
 from support.cli_rig import CliRig
 
-pytest.importorskip("s3fs", reason="s3fs is not installed")
-moto = pytest.importorskip(
-    "moto.server", reason="no S3 here: moto[s3], flask and flask-cors are not installed"
-)
-
 BODY = b"x" * 30_000
 URL = "s3://backups/shop"
 
 
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch) -> Iterator[CliRig]:
-    server = moto.ThreadedMotoServer(port=0, verbose=False)
+    from moto.server import ThreadedMotoServer  # two seconds, which no other test should wait for
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
     for name, value in {
