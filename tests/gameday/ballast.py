@@ -5,8 +5,10 @@ import threading
 from pathlib import Path
 from typing import Final, Self
 
+from support.machine import patient
+
 STEP_BYTES: Final = 1 << 19
-STEP_S: Final = 0.7
+STEP_S: Final = patient(0.7)
 
 
 class Ballast:

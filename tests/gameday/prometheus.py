@@ -14,7 +14,7 @@ from gameday.rules import SPEED, write_hurried
 from support.cluster_process import free_ports
 from support.machine import patient
 
-SCRAPE_MS: Final = 10_000 // SPEED
+SCRAPE_MS: Final = round(10_000 / SPEED)
 LOOK_S: Final = 0.1
 CONFIG: Final = """
 global: {{scrape_interval: {ms}ms, scrape_timeout: {ms}ms, evaluation_interval: {ms}ms}}
@@ -53,7 +53,7 @@ class Prometheus:
                 [
                     command, "--config.file=prometheus.yml", "--storage.tsdb.path=data",
                     f"--web.listen-address={self.url.removeprefix('http://')}",
-                    f"--query.lookback-delta={300_000 // SPEED}ms",
+                    f"--query.lookback-delta={300_000 / SPEED:.0f}ms",
                 ],
                 cwd=self._directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
@@ -64,14 +64,14 @@ class Prometheus:
         self._process.terminate()
         self._process.wait()
 
-    def firing(self) -> list[Alert]:
+    def firing(self, state: str = "firing") -> list[Alert]:
         return [
             Alert(
                 each["labels"]["alertname"], each["labels"],
                 each["annotations"]["summary"], each["annotations"]["runbook"],
             )
             for each in self._ask("alerts")["alerts"]
-            if each["state"] == "firing"
+            if each["state"] == state
         ]  # fmt: skip
 
     def wait_scraped(self) -> None:
