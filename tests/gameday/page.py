@@ -11,6 +11,10 @@ PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "operating" / "game
 BEGIN: Final = "<!-- faults: written by make game-day PAGE=1 -->\n"
 END: Final = "<!-- faults end -->"
 HEAD: Final = "| fault | alert | after | what names the cause | it says |\n|---|---|---|---|---|\n"
+FOOT: Final = (
+    "\nThe times go from the beginning of the fault; what a command says is of a day that went by "
+    f"{SPEED:.0f} times as fast.\n"
+)
 
 
 class Row(NamedTuple):
@@ -28,7 +32,7 @@ def write(rows: Sequence[Row]) -> None:
     """Write the table, and leave the page's other words alone."""
     before = PAGE.read_text(encoding="utf-8")
     begin, end = before.index(BEGIN) + len(BEGIN), before.index(END)
-    table = HEAD + "".join(map(_line, rows))
+    table = HEAD + "".join(map(_line, rows)) + FOOT
     PAGE.write_text(before[:begin] + table + before[end:], encoding="utf-8")
 
 
