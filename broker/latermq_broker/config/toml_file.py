@@ -8,6 +8,7 @@ must not run with the default.
 
 import dataclasses
 import difflib
+import json
 import tomllib
 from collections.abc import Iterator, Mapping
 from enum import Enum
@@ -90,7 +91,9 @@ def _from_file(file: Path) -> Iterator[tuple[str, object]]:
         raise ConfigError("--config", f"{file} is not TOML: {error}") from error
     sections = [section.name for section in dataclasses.fields(Config)]
     for section, table in tables.items():
-        if section not in sections or not isinstance(table, dict):
+        if section in sections and not isinstance(table, dict):
+            raise ConfigError(section, f"is a section: its settings follow [{section}] (in {file})")
+        if section not in sections:
             near = _nearest(section, sections)
             raise ConfigError(section, f"no such section in a configuration, {near} (in {file})")
         for setting, value in table.items():
@@ -197,6 +200,5 @@ def _toml(value: object) -> str:
         case tuple():
             return f"[{', '.join(map(_toml, value))}]"
         case str():
-            escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-            return f'"{escaped}"'
+            return json.dumps(value, ensure_ascii=False)
     return str(value)

@@ -112,6 +112,8 @@ class TestRefusals:
             ("[log]\nzzz = 1", "log.zzz", "there are level, json"),
             ("[server]\nflush = 'sync'", "server.flush", "did you mean store.flush?"),
             ("flush = 'sync'", "flush", "no such section"),
+            ("store = 1", "store", "its settings follow [store]"),
+            ("[[store]]\nflush = 'sync'", "store", "its settings follow [store]"),
             (
                 "[store]\nflush = 'never'",
                 "store.flush",
@@ -173,7 +175,8 @@ class TestRefusals:
 
 class TestPrinting:
     def test_what_is_printed_can_be_loaded(self, file: Path) -> None:
-        config = loaded(server__data_dir='a "quoted" \\ path', store__flush="sync", log__json=True)
+        data_dir = 'a "quoted" \\ path\nof two lines, ü'
+        config = loaded(server__data_dir=data_dir, store__flush="sync", log__json=True)
         file.write_text(to_toml(config))
         assert loaded(file) == config
 
