@@ -15,6 +15,7 @@ from latermq_cli.connection.options import (
 )
 from latermq_cli.terminal.commands import CommandGroup
 from latermq_cli.terminal.console import print_json, print_table, styled
+from latermq_cli.terminal.failures import CommandError
 from latermq_cli.terminal.jsonable import jsonable
 from latermq_cli.terminal.table import Column, plain
 from latermq_cli.terminal.times import format_instant
@@ -253,10 +254,15 @@ def _grants(
 def _change(
     method: str, name: str, grants: list[user_pb2.Grant], endpoint: str, as_json: bool
 ) -> None:
+    done: list[str] = []
     with Connection(endpoint) as broker:
         for entry in grants:
             request = user_pb2.ChangeGrantRequest(access_key=name, grant=entry)
-            changed = broker.call(getattr(broker.users, method), request).user
+            try:
+                changed = broker.call(getattr(broker.users, method), request).user
+            except CommandError as error:
+                raise error.after(f"done for {', '.join(done)}") if done else error from None
+            done.append(plain(entry.pattern))
     if as_json:
         print_json(jsonable(changed))
         return

@@ -31,7 +31,7 @@ class Guarded:
 
     def __init__(self, app: App, hosts: frozenset[str] | None, *, secure: bool) -> None:
         self._app = app
-        self._hosts = hosts
+        self._hosts = None if hosts is None else frozenset(map(str.lower, hosts))
         self._headers = dict(HEADERS)
         if secure:
             self._headers["strict-transport-security"] = f"max-age={YEAR_S}"

@@ -84,6 +84,15 @@ def test_refusals(cli: CliRig, words: tuple[str, ...], reason: str) -> None:
     assert "s3cret" not in line
 
 
+def test_what_was_granted_before_a_refusal_is_told(cli: CliRig) -> None:
+    cli.ok("user", "create", "shop")
+    said = cli.refused(
+        "acl", "grant", "shop", "--topic", "orders", "--group", "billing", "--right", "pub"
+    )
+    assert said.startswith("latermq: done for orders, then: right 'pub' is none of a group")
+    assert cli.json("user", "show", "shop")["grants"][0]["pattern"] == "orders"
+
+
 def test_who_and_what_is_not_there(cli: CliRig) -> None:
     cli.ok("user", "create", "shop")
     grant = ("acl", "grant", "nobody", "--topic", "a", "--right", "pub")

@@ -15,7 +15,7 @@ from latermq_console import clock
 from latermq_console.reading.desk import Desk
 from latermq_console.serving import sessions as rules
 from latermq_console.serving.console import COOKIE, Console, View, safe_path
-from latermq_console.serving.headers import host_of, is_same_origin
+from latermq_console.serving.headers import Guarded, host_of, is_same_origin
 from latermq_console.serving.sessions import FormSeal, Session, Sessions
 from latermq_console.settings import (
     ListenError,
@@ -207,6 +207,21 @@ def test_hosts_and_origins() -> None:
     assert not is_same_origin(scope(host="a:1", origin="http://b:1"))
     assert not is_same_origin(scope(host="a:1", origin="null"))
     assert not is_same_origin(scope(host="a:1", sec_fetch_site="cross-site"))
+
+
+async def test_a_host_is_known_however_it_is_written() -> None:
+    answered: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        answered.append("the page")
+
+    async def send(message: Any) -> None:
+        answered.append(message.get("status", "body"))
+
+    guarded = Guarded(app, frozenset({"Console.Example"}), secure=True)
+    for host in ("CONSOLE.example:8088", "other.example"):
+        await guarded({"type": "http", "path": "/", **scope(host=host)}, None, send)  # type: ignore[arg-type]
+    assert answered == ["the page", 421, "body"]
 
 
 @pytest.mark.parametrize(
