@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from latermq_broker.engine.catalog.groups import PAIRS_AT_ONCE
 from latermq_broker.engine.state.model import Failure
 from latermq_proto.apache.rocketmq.v2.definition_pb2 import Code
 from latermq_proto.latermq.v1 import group_pb2
@@ -165,3 +166,21 @@ def test_deleting_keeps_the_dead_letters(rig: V1Rig) -> None:
     assert delete().status.code == Code.CONSUMER_GROUP_NOT_FOUND
     assert get(rig).status.code == Code.CONSUMER_GROUP_NOT_FOUND
     assert len(rig.receive("another", topic="%DLQ%billing")) == 1
+
+
+def test_a_long_list_is_made_in_parts_between_which_others_have_their_turn(rig: V1Rig) -> None:
+    for name in ("orders", "bills", "mails"):
+        rig.send_message("m-1", topic=name)
+    topics = [each for each in rig.engine.catalog.topics() if not each.internal]
+    groups = [create(rig, f"g-{number:03}") for number in range(PAIRS_AT_ONCE // 2)]
+    kept = rig.engine.catalog.groups()
+    for each in kept:
+        for topic in topics:
+            rig.engine._state.subscription(each.id, topic.id)
+    parts = rig.engine.groups.progress(kept, rig.now_ms)
+    assert len(next(parts)) == PAIRS_AT_ONCE
+    rig.engine.groups.delete(groups[-1].group.name, rig.now_ms)  # between two of them
+    assert [len(part) for part in parts] == [PAIRS_AT_ONCE // 2 - len(topics)]
+    request = group_pb2.ListGroupsRequest(page_size=1_000)
+    listed = rig.call(f"{GROUPS}/ListGroups", request, group_pb2.ListGroupsResponse).groups
+    assert [each.progress.ready_count for each in listed] == [3] * (len(groups) - 1)

@@ -1,6 +1,6 @@
 """Consumer groups: make, alter, delete, describe, reset."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -37,6 +37,7 @@ from latermq_broker.store.records.catalog_records import (
 from latermq_broker.store.records.record import RecordType
 
 FORGOTTEN_MAX: Final = 256  # deleted subscriptions that a group remembers
+PAIRS_AT_ONCE: Final = 200  # groups on topics that are looked at in one turn of the loop
 
 
 class GroupAdmin:
@@ -179,27 +180,38 @@ class GroupAdmin:
     def describe(self, name: str, now_ms: int = 0) -> GroupInfo:
         """`now_ms` 0: without rates. Raises GroupNotFoundError."""
         group = self._state.catalog.require_group(name)
+        topics: list[TopicProgress] = []
+        for part in self.progress([group], now_ms):
+            topics += [progress for _, progress in part]
         return GroupInfo(
             group=group,
-            topics=self.progress([group], now_ms)[group.id],
+            topics=tuple(sorted(topics)),
             dead_letter_count=self.dead_letter_count(group),
         )
 
     def progress(
         self, groups: Sequence[Group], now_ms: int
-    ) -> dict[int, tuple[TopicProgress, ...]]:
-        """Tell by group id how far each is with each of its topics, by name."""
+    ) -> Iterator[list[tuple[int, TopicProgress]]]:
+        """Tell by group id how far each is with each of its topics, PAIRS_AT_ONCE at a time.
+
+        Others may be made and deleted between two parts.
+        """
         state = self._state
-        rows: dict[int, list[TopicProgress]] = {group.id: [] for group in groups}
+        wanted = {group.id for group in groups}
+        pairs = [key for key in state.subscriptions if key[0] in wanted]
         entering: dict[int, float] = {}
-        for (group_id, topic_id), subscription in state.subscriptions.items():
-            topic = state.catalog.topic_by_id(topic_id) if group_id in rows else None
-            if topic is None:
-                continue
-            if topic_id not in entering:
-                entering[topic_id] = entering_per_s(state, topic, now_ms) if now_ms else 0.0
-            rows[group_id].append(self._progress(subscription, topic, entering[topic_id], now_ms))
-        return {group_id: tuple(sorted(each)) for group_id, each in rows.items()}
+        for at in range(0, len(pairs), PAIRS_AT_ONCE):
+            part: list[tuple[int, TopicProgress]] = []
+            for key in pairs[at : at + PAIRS_AT_ONCE]:
+                subscription = state.subscriptions.get(key)
+                topic = state.catalog.topic_by_id(key[1])
+                if subscription is None or topic is None:
+                    continue
+                if topic.id not in entering:
+                    entering[topic.id] = entering_per_s(state, topic, now_ms) if now_ms else 0.0
+                progress = self._progress(subscription, topic, entering[topic.id], now_ms)
+                part.append((key[0], progress))
+            yield part
 
     def dead_letter_count(self, group: Group) -> int:
         """Letters neither redriven nor dropped."""

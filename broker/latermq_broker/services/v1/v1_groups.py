@@ -4,6 +4,7 @@ Translates and checks names; what exists and which policies hold is the engine's
 reads answers only when the change is acknowledged by the flush policy.
 """
 
+import asyncio
 from collections.abc import Sequence
 
 from latermq_broker.catalog.catalog import BackoffKind
@@ -81,12 +82,16 @@ class GroupsService:
         push_settings(self._sessions, group.name, group, self._config)
         return self._response(group)
 
-    def list_groups(
+    async def list_groups(
         self, request: group_pb2.ListGroupsRequest, _: Caller
     ) -> group_pb2.ListGroupsResponse:
         """Answer ListGroups of group.proto."""
         page, token = page_of(self._engine.catalog.groups(), lambda group: group.name, request)
-        progress = self._engine.groups.progress(page, self._committer.now_ms())
+        progress: dict[int, list[TopicProgress]] = {group.id: [] for group in page}
+        for part in self._engine.groups.progress(page, self._committer.now_ms()):
+            for group_id, each in part:
+                progress[group_id].append(each)
+            await asyncio.sleep(0)
         return group_pb2.ListGroupsResponse(
             status=ok_status(),
             groups=[self._listed(group, progress[group.id]) for group in page],
