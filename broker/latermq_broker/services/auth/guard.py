@@ -8,7 +8,8 @@ stays open to all. Whoever is no user is refused by the head of a call, before i
 
 A client id is the user's who opened its session, or holds something under it: no other user calls
 under it, whatever the RPC. Who is shown a half message, on a stream opened long ago, is asked for
-again at each showing.
+again at each showing, and whoever has letters redriven or reads the log with each piece of the
+answer.
 
 Calls that nobody signed are slowed down (`brake`), those that somebody did never.
 
@@ -33,7 +34,15 @@ from latermq_broker.errors import (
     UnauthorizedError,
 )
 from latermq_broker.observability.complaints import Complaints
-from latermq_broker.services.auth.access_rules import Want, group, half_of_another, rule_of, topic
+from latermq_broker.services.auth.access_rules import (
+    V1,
+    All,
+    Want,
+    group,
+    half_of_another,
+    rule_of,
+    topic,
+)
 from latermq_broker.services.auth.brake import Brake
 from latermq_broker.services.auth.signature import (
     AUTHORIZATION_HEADER,
@@ -58,6 +67,7 @@ from latermq_broker.services.call.handler import (
     MethodTable,
     Parsed,
 )
+from latermq_broker.services.call.late_elements import while_allowed
 from latermq_broker.services.call.names import shown
 from latermq_broker.services.clients.session import Session, Sessions
 from latermq_broker.services.clients.telemetry import Commands, command_of
@@ -73,6 +83,11 @@ Answer = TypeVar("Answer")
 OPEN: Final = f"/{HEALTH}/"
 REFLECTION: Final = (f"/{REFLECTION_V1ALPHA}/", f"/{REFLECTION_V1}/")
 HEARTBEAT: Final = f"{MESSAGING}/Heartbeat"
+LASTING: Final = (  # for hours: who may at their beginning need not at their end
+    f"{V1}.DeadLetters/RedriveDeadLetters",
+    f"{V1}.DeadLetters/DropDeadLetters",
+    f"{V1}.Backups/ReadLog",
+)
 VERIFIED_MAX: Final = 8_192
 BRAKED: Final = "too many calls from this address were not signed, or signed wrongly; this one too"
 NOBODYS_SECRET: Final = "a user who is not there takes as long as one who is"
@@ -213,6 +228,7 @@ class Guard:
         refuse = refusal_of(rpc)
         of_a_client = path.startswith(MESSAGING)
         is_heartbeat = path == HEARTBEAT
+        lasts = path in LASTING
         streams = method.kind is MethodKind.SERVER_STREAM
         parsed, read = method.parsed, method.read
         assert parsed is not None
@@ -235,7 +251,7 @@ class Guard:
             request: Any = None
             try:
                 user = call.user = self.caller_of(call)
-                if not user.admin:
+                if not user.admin or lasts:
                     try:
                         request = read(data, call)
                     except BadRequestError:
@@ -252,7 +268,10 @@ class Guard:
                 return [answer] if streams else answer
             if request is None:
                 return inner(data, call)
-            return parsed(request, data, call)
+            answer = parsed(request, data, call)
+            if lasts and isinstance(answer, AsyncIterator):
+                return while_allowed(answer, self._withdrawn(user, wants(request), refused, call))
+            return answer
 
         return replace(method, handler=handler, admit=admit, parsed=None)
 
@@ -317,6 +336,29 @@ class Guard:
         if now is None or now.disabled or now.secret != user.secret:
             raise UnauthorizedError(f"user {user.access_key} was disabled, deleted or rotated")
         return now
+
+    def _withdrawn(
+        self,
+        user: User,
+        wanted: All,
+        refused: Callable[[RequestError, Call], bytes],
+        call: Call,
+    ) -> Callable[[], bytes | None]:
+        """Make what tells, again and again, whether a user may no longer do what it began."""
+        version = self._users.version
+
+        def refusal() -> bytes | None:
+            nonlocal version
+            if self._users.version == version:
+                return None
+            version = self._users.version
+            try:
+                require(self._still(user), wanted)
+            except RequestError as error:
+                return refused(error, call)
+            return None
+
+        return refusal
 
     def _require_own(self, user: User, call: Call) -> None:
         """Require that a client id is not another user's.

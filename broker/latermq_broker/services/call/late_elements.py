@@ -20,6 +20,23 @@ async def encoded(
             yield last
 
 
+async def while_allowed(
+    elements: AsyncIterator[bytes], refusal: Callable[[], bytes | None]
+) -> AsyncIterator[bytes]:
+    """Hand on elements for as long as there is no refusal, which then is the last."""
+    try:
+        async for element in elements:
+            refused = refusal()
+            if refused is not None:
+                yield refused
+                return
+            yield element
+    finally:
+        close = getattr(elements, "aclose", None)
+        if close is not None:
+            await close()
+
+
 async def then_closed(
     send: Callable[[], Awaitable[None]], elements: AsyncIterator[Element]
 ) -> None:
