@@ -80,8 +80,8 @@ class FencedError(StoreError):
     """Another owner's fence stands in the replicated log: this one writes no more, for ever."""
 
 
-class EngineGoneError(StoreError):
-    """The replication engine did not answer: what it was asked to do may or may not happen."""
+class LogUnavailableError(StoreError):
+    """The replicated log did not answer: what it was asked to do may or may not happen."""
 
 
 class StoreFullError(StoreError):
@@ -93,7 +93,7 @@ class EntriesGoneError(StoreError):
 
 
 class EntriesLostError(StoreError):
-    """The replication engine no longer has what it acknowledged: nobody can go on from there."""
+    """The replicated log no longer has what it acknowledged: nobody can go on from there."""
 
 
 class DamagedBatchError(StoreError):

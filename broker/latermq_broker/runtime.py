@@ -461,7 +461,7 @@ def _close(
     """Leave the directory in order if the store still works; whether it did.
 
     Args:
-        owned: the log is an engine's, too, which is no longer told what a checkpoint appends.
+        owned: the log is a replicated one, which is no longer told what a checkpoint appends.
     """
     if store_failed or owned:
         engine.abandon()

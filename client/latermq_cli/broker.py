@@ -161,7 +161,7 @@ def _role(state: Any) -> list[str]:
     return [
         f"{plain(seen.role)} of the log of {plain(seen.cluster)}, epoch {seen.epoch}, "
         f"position {seen.position}",
-        f"the engine answered {format_duration(seen.silence_ms)} ago, a batch takes "
+        f"the replicated log answered {format_duration(seen.silence_ms)} ago, a batch takes "
         f"{_bound(seen.append_p99_ms)} (p99); {counted(seen.in_flight, 'batch', 'batches')} in "
         f"flight, {size(seen.waiting_bytes)} wait, {counted(seen.gaps, 'gap')} read",
     ]

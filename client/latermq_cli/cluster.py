@@ -26,7 +26,7 @@ COLUMNS: Final = (
     Column("LAG", right=True),
     Column("VERSION", optional=True),
     Column("HEARD OF"),
-    Column("ENGINE ANSWERED"),
+    Column("LOG ANSWERED"),
 )
 
 
@@ -36,7 +36,7 @@ COLUMNS: Final = (
         "verify": Lazy(
             "latermq_broker.offline.cluster_verify",
             "verify",
-            "Compare a directory's log with the engine's; mend it.",
+            "Compare a directory's log with the replicated log; mend it.",
         )
     },
 )
@@ -48,10 +48,10 @@ def cluster() -> None:
 @watch_option
 @broker_options
 def show(endpoint: str, as_json: bool) -> None:
-    """Show each shard: who serves it, its log's end, and what the engine does not have yet; and who
+    """Show each shard: who serves it, its log's end, and what of it no quorum has yet; and who
     stands by for it, as the owner heard of them.
 
-    A shard whose log no engine keeps is alone. Who stands by answers no calls: it says every few
+    A shard without a replicated log is alone. Who stands by answers no calls: it says every few
     seconds how far it is, and is shown as silent when it has not for 15 s, for an hour. If a shard
     does not answer, the others are shown and the exit code is 1.
     """

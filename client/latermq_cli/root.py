@@ -62,9 +62,7 @@ def _show_version(context: click.Context, _: click.Parameter, asked: bool) -> No
         ),
         "top": Lazy(f"{_CLI}.clients.top", "top", "Watch the groups: who is behind, what fails."),
         "broker": Lazy(f"{_CLI}.broker", "broker", "The broker: log, disk, retention, figures."),
-        "cluster": Lazy(
-            f"{_CLI}.cluster", "cluster", "The shards; a log that an engine keeps, too."
-        ),
+        "cluster": Lazy(f"{_CLI}.cluster", "cluster", "The shards; a log on several machines."),
         "health": Lazy(f"{_CLI}.health", "health", "Ask whether the broker serves calls."),
         "config": Lazy(
             f"{_OFFLINE}.config_commands", "config", "Write the file of settings; check one."

@@ -20,7 +20,7 @@ SEND_US: Final = 23.3  # a message, whatever comes with it …
 CALL_US: Final = 119.0  # … and a call: 142 for one, 24.5 for each of 100
 RECEIVE_US: Final = 32.0  # with its acknowledgement, 32 a call
 APPLY_US: Final = 4.9  # at a warm standby: what a replay costs
-SHIP_US: Final = 380.0  # of the engine's client, for 64 KiB
+SHIP_US: Final = 380.0  # of Kafka's client, for 64 KiB
 LOG_BYTES: Final = 204  # beside a body
 SHARD_BYTES: Final = 60e6  # a process at rest
 CLIENT_BYTES: Final = 21 << 10
@@ -31,8 +31,8 @@ ROUTE_S: Final = 30.0  # between two looks of a client at the route of a topic
 TURN_S: Final = 0.010  # for which a client's sends wait for each other, at most
 CALL_MAX: Final = 100
 CLIENT_FILES: Final = 1_024  # that a process may have open, by default
-COPIES: Final = 5  # owner, standby, three of the engine
-# Assumed: each machine has a broker's shards and a node of the engine.
+COPIES: Final = 5  # owner, standby, three of Kafka
+# Assumed: each machine has a broker's shards and a node of Kafka.
 CORES: Final = 16
 MEMORY_BYTES: Final = 64e9
 DISK_BYTES: Final = 8e12
@@ -129,7 +129,7 @@ def uses(plan: Plan) -> dict[str, float]:
     asked = plan.clients / ROUTE_S / plan.shards
     standby_us = COMPILED * rate * APPLY_US
     cores = (owned * (loop_us + shipped) + standing_by * standby_us) / 1e6
-    share = plan.shards / plan.brokers * bytes_s  # the engine spreads its partitions evenly
+    share = plan.shards / plan.brokers * bytes_s  # Kafka spreads its partitions evenly
     return {
         "disk: space": (
             plan.messages_s * plan.retention_s * stored * COPIES / plan.brokers
@@ -139,7 +139,7 @@ def uses(plan: Plan) -> dict[str, float]:
         "disk: writing": ((owned + standing_by) * bytes_s + 3 * share) / DISK_BYTES_S,
         "network, in": ((owned + standing_by) * bytes_s + 3 * share) / NETWORK_BYTES_S,
         "network, out": (
-            2 * owned * bytes_s  # to consumers, to the engine
+            2 * owned * bytes_s  # to consumers, to Kafka
             + 3 * share  # to two followers, to the standby
             + owned * asked * route_bytes(plan.spread)
         )

@@ -106,7 +106,7 @@ class Drill(Promises):
         return broker
 
     def under_load(self, fault: Callable[[], None], ends_with: int | None = FENCED) -> None:
-        """Do something to brokers or engine while clients work; then check what they know.
+        """Do something to brokers or Kafka while clients work; then check what they know.
 
         Who races for a log may replace a new owner, too, so there may be several, one by one.
 

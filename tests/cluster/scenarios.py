@@ -1,4 +1,4 @@
-"""What happens to brokers and to the engine in a drill, one function each."""
+"""What happens to brokers and to Kafka in a drill, one function each."""
 
 import os
 import signal
@@ -18,9 +18,9 @@ from latermq_cli.root import latermq
 
 PAUSES_S: Final = (0.05, 0.3, 0.9, 1.6)  # of a slow owner; 2 s of silence and it is replaced
 SLOW_S: Final = 8.0
-OUTAGE_S: Final = 5.0  # of the engine
+OUTAGE_S: Final = 5.0  # of Kafka
 DISK_BYTES: Final = 128 << 20
-PROVEN_S: Final = 1.5  # no answer is OK so long after the engine went
+PROVEN_S: Final = 1.5  # no answer is OK so long after Kafka went
 
 
 def killed(drill: Drill) -> None:
@@ -104,7 +104,7 @@ def engine_gone(drill: Drill) -> None:
         time.sleep(OUTAGE_S)
         answers = sum(each.at_s > gone_s + PROVEN_S for each in drill.senders.acknowledged)
         if answers:
-            drill.complaints.append(f"{answers} OK answers without an engine")
+            drill.complaints.append(f"{answers} OK answers without Kafka")
         for node in nodes:
             node.spawn()
         for node in nodes:

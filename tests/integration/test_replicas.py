@@ -1,4 +1,4 @@
-"""Two brokers and a replicated log: the owner dies, is stopped, or the engine does not answer."""
+"""Two brokers and a replicated log: the owner dies, is stopped, or the log does not answer."""
 
 import json
 import time
@@ -20,7 +20,7 @@ from latermq_proto.latermq.v1 import pending_pb2
 from support import retention_story, wire_requests
 from support.engine_facts import facts
 from support.machine import patient
-from support.replica_process import EngineProcess, ReplicaProcess
+from support.replica_process import LogServerProcess, ReplicaProcess
 from support.steady_senders import TOPIC, SteadySenders, drained
 from support.wire_client import WireClient, now_ms, require_ok
 
@@ -29,9 +29,9 @@ START_MS = 1_700_000_000_000
 
 
 @pytest.fixture
-def engine() -> Iterator[EngineProcess]:
-    with EngineProcess() as engine:
-        yield engine
+def log_server() -> Iterator[LogServerProcess]:
+    with LogServerProcess() as log_server:
+        yield log_server
 
 
 def log_bytes(directory: Path) -> bytes:
@@ -41,9 +41,12 @@ def log_bytes(directory: Path) -> bytes:
 
 
 def test_a_killed_owner_is_replaced_and_nothing_is_lost(
-    tmp_path: Path, engine: EngineProcess
+    tmp_path: Path, log_server: LogServerProcess
 ) -> None:
-    with ReplicaProcess(tmp_path / "a", engine) as a, ReplicaProcess(tmp_path / "b", engine) as b:
+    with (
+        ReplicaProcess(tmp_path / "a", log_server) as a,
+        ReplicaProcess(tmp_path / "b", log_server) as b,
+    ):
         a.start()
         b.spawn()
         b.wait_log("following")
@@ -62,7 +65,7 @@ def test_a_killed_owner_is_replaced_and_nothing_is_lost(
         received = drained(a.endpoint)
         assert set(acknowledged) <= set(received)
         assert len(received) == len(set(received))
-        with ReplicaProcess(tmp_path / "c", engine) as c:  # from the engine alone
+        with ReplicaProcess(tmp_path / "c", log_server) as c:  # from the log alone
             c.spawn()
             c.wait_log("following")
             assert a.terminate().code == CLEAN
@@ -77,9 +80,12 @@ def test_a_killed_owner_is_replaced_and_nothing_is_lost(
         assert whole.startswith(copy)
 
 
-def test_a_log_is_handed_over_and_back(tmp_path: Path, engine: EngineProcess) -> None:
+def test_a_log_is_handed_over_and_back(tmp_path: Path, log_server: LogServerProcess) -> None:
     """First by an operator, then by the end of the process."""
-    with ReplicaProcess(tmp_path / "a", engine) as a, ReplicaProcess(tmp_path / "b", engine) as b:
+    with (
+        ReplicaProcess(tmp_path / "a", log_server) as a,
+        ReplicaProcess(tmp_path / "b", log_server) as b,
+    ):
         first = a.start().endpoint
         b.spawn()
         b.wait_log("follows with an engine")
@@ -108,9 +114,12 @@ def test_a_log_is_handed_over_and_back(tmp_path: Path, engine: EngineProcess) ->
 
 
 def test_an_owner_that_was_stopped_ends_when_it_goes_on(
-    tmp_path: Path, engine: EngineProcess
+    tmp_path: Path, log_server: LogServerProcess
 ) -> None:
-    with ReplicaProcess(tmp_path / "a", engine) as a, ReplicaProcess(tmp_path / "b", engine) as b:
+    with (
+        ReplicaProcess(tmp_path / "a", log_server) as a,
+        ReplicaProcess(tmp_path / "b", log_server) as b,
+    ):
         a.start()
         b.spawn()
         b.wait_log("following")
@@ -131,39 +140,44 @@ def test_an_owner_that_was_stopped_ends_when_it_goes_on(
 
 
 def test_without_an_engine_nobody_serves_and_with_it_the_owner_goes_on(
-    tmp_path: Path, engine: EngineProcess
+    tmp_path: Path, log_server: LogServerProcess
 ) -> None:
-    with ReplicaProcess(tmp_path / "a", engine) as a, ReplicaProcess(tmp_path / "b", engine) as b:
+    with (
+        ReplicaProcess(tmp_path / "a", log_server) as a,
+        ReplicaProcess(tmp_path / "b", log_server) as b,
+    ):
         a.start()
         b.spawn()
         b.wait_log("following")
         with SteadySenders(a) as load:
             load.wait_more(20, a.endpoint)
-            engine.pause()
+            log_server.pause()
             a.wait_log("does not serve")
             before = load.count(a.endpoint)
-            a.wait_log("the engine did not take a batch")  # later than a standby's patience ends
+            a.wait_log(
+                "the replicated log did not take a batch"
+            )  # later than a standby's patience ends
             assert load.count(a.endpoint) == before
-            engine.go_on()
+            log_server.go_on()
             load.wait_more(20, a.endpoint)
         assert not b.serves
         assert {sent.message_id for sent in load.acknowledged} <= set(drained(a.endpoint))
 
 
 def test_a_log_whose_front_was_dropped_fills_an_empty_directory(
-    tmp_path: Path, engine: EngineProcess
+    tmp_path: Path, log_server: LogServerProcess
 ) -> None:
     story = retention_story.config()
-    with ReplicaProcess(tmp_path / "a", engine, story) as a:
+    with ReplicaProcess(tmp_path / "a", log_server, story) as a:
         a.start()
         with WireClient(a.endpoint) as client:
             late = wire_requests.message(TOPIC, b"late", deliver_at_ms=now_ms() + HOUR_MS)
             require_ok(client.send(late))
             filler = [wire_requests.message("filler", bytes(4_096))] * 60
-            while "the engine may forget" not in a.log_path.read_text(encoding="utf-8"):
+            while "the replicated log is trimmed" not in a.log_path.read_text(encoding="utf-8"):
                 require_ok(client.send(*filler))
                 time.sleep(0.1)
-        with ReplicaProcess(tmp_path / "b", engine, story) as b:
+        with ReplicaProcess(tmp_path / "b", log_server, story) as b:
             b.spawn()
             b.wait_log("following")
             a.kill()
@@ -176,12 +190,12 @@ def test_a_log_whose_front_was_dropped_fills_an_empty_directory(
 
 
 def test_a_standby_deletes_what_the_owner_dropped_and_is_what_the_owner_is(
-    tmp_path: Path, engine: EngineProcess
+    tmp_path: Path, log_server: LogServerProcess
 ) -> None:
     story = retention_story.config()
     with (
-        ReplicaProcess(tmp_path / "a", engine, story) as a,
-        ReplicaProcess(tmp_path / "b", engine, story) as b,
+        ReplicaProcess(tmp_path / "a", log_server, story) as a,
+        ReplicaProcess(tmp_path / "b", log_server, story) as b,
     ):
         a.start()
         b.spawn()

@@ -14,16 +14,16 @@ from click.testing import CliRunner
 from latermq_cli.root import latermq
 from support import wire_requests
 from support.machine import patient
-from support.replica_process import CONFIG, EngineProcess, ReplicaProcess
+from support.replica_process import CONFIG, LogServerProcess, ReplicaProcess
 from support.wire_client import WireClient, require_ok
 
 METRICS = CONFIG + '[metrics]\nlisten = "127.0.0.1:0"\n'
 
 
 @pytest.fixture
-def engine() -> Iterator[EngineProcess]:
-    with EngineProcess() as engine:
-        yield engine
+def log_server() -> Iterator[LogServerProcess]:
+    with LogServerProcess() as log_server:
+        yield log_server
 
 
 def figures(broker: ReplicaProcess) -> dict[str, float]:
@@ -44,10 +44,13 @@ def said(broker: ReplicaProcess, *words: str) -> str:
     return result.stdout
 
 
-def test_owner_and_standby_say_how_they_are(tmp_path: Path, engine: EngineProcess) -> None:
-    with ReplicaProcess(tmp_path / "a", engine, METRICS) as a:
+def test_owner_and_standby_say_how_they_are(tmp_path: Path, log_server: LogServerProcess) -> None:
+    with ReplicaProcess(tmp_path / "a", log_server, METRICS) as a:
         a.start()
-        with ReplicaProcess(tmp_path / "b", engine, METRICS) as b, WireClient(a.endpoint) as wire:
+        with (
+            ReplicaProcess(tmp_path / "b", log_server, METRICS) as b,
+            WireClient(a.endpoint) as wire,
+        ):
             b.spawn()
             b.wait_log("following")
             require_ok(wire.send(wire_requests.message("orders", b"body")))

@@ -84,7 +84,7 @@ def test_a_damaged_copy_is_mended_from_the_engine(tmp_path: Path, config: str) -
             for number in range(COUNT):
                 require_ok(client.send(wire_requests.message("orders", b"body-%d" % number)))
         assert a.terminate().code == CLEAN
-        a.start()  # it knows now what of it the engine has
+        a.start()  # it knows now what of it Kafka has
         assert a.terminate().code == CLEAN
         (segment,) = (tmp_path / "a" / LOG_NAME).glob("*.seg")
         whole = segment.read_bytes()

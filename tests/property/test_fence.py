@@ -17,7 +17,7 @@ CONTROL_SEEDS: Final = 100
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_the_ledger_holds(part: int) -> None:
-    """Whatever the engine, the network and stopped nodes do; `make replication-long` does more."""
+    """Whatever the log, the network and stopped nodes do; `make replication-long` does more."""
     promises = handed_over = taken_back = 0
     for seed in range(part, SEEDS, PARTS):
         story = World(seed).run()
@@ -80,7 +80,7 @@ class Impatient(Tenure):
 
 
 def without_rule(seed: int) -> World:
-    """The measured alternative: an idempotent producer, on an engine that does all it promises."""
+    """The measured alternative: an idempotent producer, on a log that does all it promises."""
     return World(seed, rule=False, owner=Idempotent)
 
 

@@ -1,9 +1,9 @@
-"""Owners, standbys and zombies over an engine in memory, by one seed, and a ledger.
+"""Owners, standbys and zombies over a log in memory, by one seed, and a ledger.
 
-Nothing waits: the next event is simply the next. What an engine and its client may do happens: an
+Nothing waits: the next event is simply the next. What Kafka and its client may do happens: an
 append stands there late, twice, in another order or never, and what is reported of it is the truth
 late, an error, or that it is there but not where. Nodes stop for seconds and go on as if nothing
-had been; some die; owners hand the log over; standbys race; for a while the engine takes nothing
+had been; some die; owners hand the log over; standbys race; for a while the log takes nothing
 from anybody.
 
 The ledger, after each seed:
@@ -11,7 +11,7 @@ The ledger, after each seed:
     nobody serves after somebody with a newer epoch has begun to;
     the log's positions have no gap, and every node's copy is the same bytes.
 
-`Believer` and `Idempotent` are the control: the same without the rule, on an engine that keeps the
+`Believer` and `Idempotent` are the control: the same without the rule, on a log that keeps the
 order of each writer and takes each batch once. It must fail, or the ledger would show nothing.
 """
 
@@ -227,7 +227,7 @@ class Node:
         self.yields = self.world.random.random() < 0.5
 
     def _exchange(self, tenure: Tenure) -> None:
-        """Hand the engine what is to go, and read what is not known."""
+        """Hand the log what is to go, and read what is not known."""
         for shipment in tenure.step(self.world.now_ms):
             done = self._when_up(partial(self._reported, tenure, shipment))
             self.world.append(shipment.entry, done)
@@ -325,7 +325,7 @@ class Node:
 
 
 class World:
-    """The engine, the time and what befalls all of them, by `seed`."""
+    """The log, the time and what befalls all of them, by `seed`."""
 
     def __init__(self, seed: int, *, rule: bool = True, owner: type[Tenure] = Tenure) -> None:
         self.random = Random(seed)
@@ -367,7 +367,7 @@ class World:
         return self.story
 
     def append(self, entry: bytes, done: Callable[[int | None], None]) -> None:
-        """Do with an append what engines and networks do."""
+        """Do with an append what Kafka and networks do."""
         random = self.random
         if random.random() >= self.trouble:
             self.after(

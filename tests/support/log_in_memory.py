@@ -1,10 +1,10 @@
-"""An engine for tests in one process: a `ReplicatedLog` whose entries are a list, and members."""
+"""A `ReplicatedLog` for tests in one process, whose entries are a list; and members."""
 
 import asyncio
 from collections.abc import AsyncIterator
 
 from latermq_broker.deferred import Later
-from latermq_broker.errors import EngineGoneError, EntriesGoneError
+from latermq_broker.errors import EntriesGoneError, LogUnavailableError
 from latermq_broker.replication.members.roster import Notice
 from latermq_broker.replication.replicated_log import Entry, Offset
 
@@ -26,7 +26,7 @@ class LogInMemory:
         asyncio.get_running_loop().call_soon(offset.give, len(self.entries) - 1)
         return offset
 
-    async def follow(self, offset: Offset) -> AsyncIterator[Entry]:
+    async def tail(self, offset: Offset) -> AsyncIterator[Entry]:
         if 0 < offset < self.begin:
             raise EntriesGoneError(f"entry {offset} was trimmed")
         offset = max(offset, self.begin)
@@ -58,19 +58,19 @@ class MembersInMemory:
     def put(self, key: bytes, value: bytes | None) -> Later[Offset]:
         later: Later[Offset] = Later()
         if self.away:
-            later.fail(EngineGoneError("away"))
+            later.fail(LogUnavailableError("away"))
             return later
         self.notices.append(Notice(key, value, self.now_ms))
         asyncio.get_running_loop().call_soon(later.give, len(self.notices) - 1)
         return later
 
-    async def follow(self) -> AsyncIterator[Notice]:
+    async def tail(self) -> AsyncIterator[Notice]:
         read = 0
         while not self.away:
             for notice in self.notices[read:]:
                 yield notice
                 read += 1
             await asyncio.sleep(0)
-        raise EngineGoneError("away")
+        raise LogUnavailableError("away")
 
     async def close(self) -> None: ...

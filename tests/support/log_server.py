@@ -1,9 +1,9 @@
-"""An engine for tests: a totally ordered log in a process of its own, and the adapter to it.
+"""A replicated log for tests: one total order in a process of its own, and the adapter to it.
 
     python -m support.log_server PORT       prints the port that it serves at
 
-It keeps entries in memory and acknowledges each when it has it. Stopped, it is an engine that
-does not answer. A request is a line of JSON, and so is the answer; a follower gets one an entry.
+It keeps entries in memory and acknowledges each when it has it. Stopped, it does
+not answer. A request is a line of JSON, and so is the answer; who tails it gets one an entry.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from latermq_broker.deferred import Later
-from latermq_broker.errors import EngineGoneError, EntriesGoneError
+from latermq_broker.errors import EntriesGoneError, LogUnavailableError
 from latermq_broker.replication.replicated_log import Entry, Offset
 
 LINE_BYTES_MAX: Final = 8 << 20
@@ -36,8 +36,8 @@ class LogServer:
         with suppress(ConnectionError, asyncio.CancelledError):
             while line := await reader.readline():
                 request = json.loads(line)
-                if "follow" in request:
-                    await self._follow(request["follow"], writer)
+                if "tail" in request:
+                    await self._tail(request["tail"], writer)
                 answer = {"id": request["id"], "answer": self._do(request)}
                 writer.write(json.dumps(answer).encode() + b"\n")
         writer.close()
@@ -52,7 +52,7 @@ class LogServer:
             self.entries[: self.begin] = [""] * self.begin
         return len(self.entries)
 
-    async def _follow(self, offset: int, writer: asyncio.StreamWriter) -> None:
+    async def _tail(self, offset: int, writer: asyncio.StreamWriter) -> None:
         if 0 < offset < self.begin:
             writer.write(b'{"gone": true}\n')
             return
@@ -85,10 +85,10 @@ class ServedLog:
     def append(self, batch: bytes) -> Later[Offset]:
         return self._ask({"append": batch.hex()})
 
-    async def follow(self, offset: Offset) -> AsyncIterator[Entry]:
+    async def tail(self, offset: Offset) -> AsyncIterator[Entry]:
         try:
             reader, writer = await self._connected()
-            writer.write(json.dumps({"follow": offset}).encode() + b"\n")
+            writer.write(json.dumps({"tail": offset}).encode() + b"\n")
             try:
                 while line := await reader.readline():
                     said = json.loads(line)
@@ -98,8 +98,8 @@ class ServedLog:
             finally:
                 writer.close()
         except OSError as error:
-            raise EngineGoneError(str(error)) from error
-        raise EngineGoneError("the server went away")
+            raise LogUnavailableError(str(error)) from error
+        raise LogUnavailableError("the server went away")
 
     async def trim(self, offset: Offset) -> None:
         await self._ask({"trim": offset})
@@ -152,14 +152,14 @@ class ServedLog:
     def _too_late(self, number: int) -> None:
         later = self._open.pop(number, None)
         if later is not None:
-            later.fail(EngineGoneError("no answer"))
+            later.fail(LogUnavailableError("no answer"))
 
     def _gone(self, why: str) -> None:
         self._writer = None
         self._unsent.clear()
         waiting, self._open = list(self._open.values()), {}
         for later in waiting:
-            later.fail(EngineGoneError(why))
+            later.fail(LogUnavailableError(why))
 
     def _begin(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -1,4 +1,4 @@
-"""`latermq serve` for a log in a LogServer: `serve --listen … --data-dir … --engine PORT`.
+"""`latermq serve` for a log in a LogServer: `serve --listen … --data-dir … --log-port PORT`.
 
 Run by `support.replica_process`.
 """
@@ -22,7 +22,7 @@ CLUSTER: Final = "test"
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("verb", choices=["serve"])
-    for name in ("listen", "data-dir", "engine"):
+    for name in ("listen", "data-dir", "log-port"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--config", type=Path)
     chosen = parser.parse_args()
@@ -30,8 +30,8 @@ def main() -> int:
     place = ReplicaPlace(cluster=CLUSTER, shard=0, directory=Path(chosen.data_dir).absolute())
 
     def replica_of(config: Config, _: bool) -> Replica:
-        engine = ServedLog(int(chosen.engine))
-        return Replica(place, engine, config, RealFiles(), monotonic_ms)
+        replicated_log = ServedLog(int(chosen.log_port))
+        return Replica(place, replicated_log, config, RealFiles(), monotonic_ms)
 
     runtime.LAST_WORDS_MS = round(patient(10_000))  # type: ignore[misc]
     config = load(chosen.config, {}, flags)

@@ -1,4 +1,4 @@
-"""Brokers that share a replicated log, in processes, and the engine that they share, in another."""
+"""Brokers that share a replicated log, in processes, and the log that they share, in another."""
 
 import signal
 import subprocess
@@ -17,15 +17,17 @@ MAIN: Final = (
 
 
 class ReplicaProcess(BrokerProcess):
-    """A broker that follows or owns the log of `engine`."""
+    """A broker that follows or owns what `log_server` has."""
 
     program: ClassVar = ("-c", MAIN)
 
-    def __init__(self, data_dir: Path, engine: "EngineProcess", config: str = CONFIG) -> None:
-        super().__init__(data_dir, "--engine", str(engine.port), config=config)
+    def __init__(
+        self, data_dir: Path, log_server: "LogServerProcess", config: str = CONFIG
+    ) -> None:
+        super().__init__(data_dir, "--log-port", str(log_server.port), config=config)
 
 
-class EngineProcess:
+class LogServerProcess:
     """A LogServer."""
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Settings of the room `[replication]`: the engine that keeps the logs of a cluster's shards."""
+"""Settings of the room `[replication]`: what keeps the logs of a cluster's shards."""
 
 import re
 from dataclasses import dataclass

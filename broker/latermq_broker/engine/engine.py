@@ -66,7 +66,7 @@ from latermq_broker.store.records.record import RecordType
 from latermq_broker.store.recovery import RecoveryReport
 from latermq_broker.store.store import Store
 
-SWEEP_MS: Final = 60_000  # of a followed log, between two looks for empty slots of its deadlines
+SWEEP_MS: Final = 60_000  # of another's log, between two looks for empty slots of its deadlines
 EPOCH_ID_BITS: Final = 40  # delivery ids of one life of the broker, before they reach the next's
 
 
@@ -116,7 +116,7 @@ class Engine:
         )
         self.overview = partial(overview, state, self.retention, self._due)
         self.write = store.log.write
-        self.follow = partial(_follow, state, journal)
+        self.apply_up_to = partial(_apply_up_to, state, journal)
         self.recovery: RecoveryReport | None = None
 
     @classmethod
@@ -130,7 +130,7 @@ class Engine:
     def behind(cls, store: Store, config: Config, now_ms: int, until: int = 0) -> Self:
         """Rebuild the state; with `until`, of a copy of another's log that ends there.
 
-        Such an engine has only `follow` called and its checkpoints taken, before `begin_life`.
+        Such an engine has only `apply_up_to` called and its checkpoints taken, before `begin_life`.
         """
         engine = cls(store, config)
         while engine.recovery is None:
@@ -341,7 +341,7 @@ class Engine:
         self.store.abandon()
 
 
-def _follow(state: EngineState, journal: Journal, end: int) -> None:
+def _apply_up_to(state: EngineState, journal: Journal, end: int) -> None:
     """Apply what another wrote into the log's files up to `end`; its clock moves the timer on.
 
     It is asked for one that is due, so that it passes those that have fired and lets them go.

@@ -19,7 +19,7 @@ STANDBY: Final = "standby"
 LATENCY: Final = Family(
     "latermq_replication_append_seconds",
     "histogram",
-    "How long the engine took to say that a quorum has a batch.",
+    "How long the replicated log took to say that a quorum has a batch.",
 )
 
 
@@ -64,11 +64,11 @@ class ReplicationFigures(NamedTuple):
     role: str  # OWNER or STANDBY
     cluster: str
     epoch: int  # of the log's owner; 0: it never had one
-    position: int  # up to which an owner's log is in the engine; a standby has it, too
-    silence_ms: int  # since the engine last answered
-    latency_ms: Histogram  # of the engine, by batch
-    lag_entries: int = 0  # of the engine, which a standby has not read yet
-    lag_bytes: int = 0  # of the owner's log, which the engine is not known to have
+    position: int  # up to which a quorum has an owner's log; a standby has it, too
+    silence_ms: int  # since the replicated log last answered
+    latency_ms: Histogram  # of the replicated log, by batch
+    lag_entries: int = 0  # of the replicated log, which a standby has not read yet
+    lag_bytes: int = 0  # of the owner's log, which a quorum is not known to have
     waiting_bytes: int = 0  # of these, not shipped yet
     in_flight: int = 0  # batches
     gaps: int = 0  # that were read
@@ -78,7 +78,7 @@ class ReplicationFigures(NamedTuple):
 
 
 def replication_page(seen: ReplicationFigures, *, openmetrics: bool) -> str:
-    """Return the lines of a broker whose log an engine keeps, too."""
+    """Return the lines of a broker that has a replicated log."""
     rows = "".join(
         family.head(openmetrics=openmetrics) + sample(family.name, labels, value)
         for family, labels, value in _rows(seen)
@@ -95,17 +95,17 @@ def _rows(seen: ReplicationFigures) -> Iterator[tuple[Family, str, float]]:
         ("standbys", "Other brokers that stand by for the log, heard of lately.", cluster,
          seen.others.standbys),
         ("epoch", "Of the log's owner: each owner has a higher one.", "", seen.epoch),
-        ("position", "Position up to which the engine and this broker have the log.", "",
+        ("position", "Position up to which a quorum and this broker have the log.", "",
          seen.position),
-        ("engine_silence_seconds", "Since the engine last answered this broker.", "",
+        ("engine_silence_seconds", "Since the replicated log last answered this broker.", "",
          seen.silence_ms / 1_000),
-        ("lag_entries", "Entries of the engine that a standby has not read yet.", "",
+        ("lag_entries", "Entries of the replicated log that a standby has not read yet.", "",
          seen.lag_entries),
-        ("lag_bytes", "Bytes of an owner's log that the engine is not known to have.", "",
+        ("lag_bytes", "Bytes of an owner's log that a quorum is not known to have.", "",
          seen.lag_bytes),
         ("waiting_bytes", "Bytes of an owner's log that wait to be shipped.", "",
          seen.waiting_bytes),
-        ("in_flight", "Batches on their way to the engine.", "", seen.in_flight),
+        ("in_flight", "Batches on their way to the replicated log.", "", seen.in_flight),
     ):  # fmt: skip
         yield Family(f"latermq_replication_{name}", "gauge", help), labels, float(value)
     for name, help, value in (

@@ -1,4 +1,4 @@
-"""`latermq cluster verify`: a copy of a replicated log beside the engine's, and mended by it."""
+"""`latermq cluster verify`: a copy of a replicated log beside that log, and mended from it."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ from latermq_broker.config.toml_file import load
 from latermq_broker.errors import ConfigError, StoreError
 from latermq_broker.offline.log_commands import directory, store_errors
 from latermq_broker.replication.note import Note, read_note
-from latermq_broker.replication.on_kafka import engine_on_kafka
+from latermq_broker.replication.on_kafka import log_on_kafka
 from latermq_broker.replication.verifying import Verified, Verifying
 from latermq_broker.store.files import RealFiles
 from latermq_cli.connection.options import example, json_option
@@ -31,15 +31,15 @@ SHOWN_MAX: Final = 20  # differences, for people
 )
 @directory
 @click.option("--config", "file", metavar="FILE", help="The broker's: its [replication] counts.")
-@click.option("--repair", is_flag=True, help="Put the engine's bytes where others are.")
+@click.option("--repair", is_flag=True, help="Put the replicated log's bytes where others are.")
 @json_option
 def verify(directory: Path, file: str | None, repair: bool, as_json: bool) -> None:
-    """Compare the copy of a replicated log in DIR with the engine's, byte for byte.
+    """Compare the copy of a replicated log in DIR with that log, byte for byte.
 
     Exits 1 when they differ and nothing was repaired. All that DIR has durably is compared, as far
-    as the engine still has it: works offline and beside the broker that serves DIR, and so does
-    --repair, which loses nothing: the engine's bytes are what a quorum acknowledged. A broker that
-    refused to start because of the damage starts afterwards.
+    as the replicated log still has it: works offline and beside the broker that serves DIR, and so
+    does --repair, which loses nothing: what is put back is what a quorum acknowledged. A broker
+    that refused to start because of the damage starts afterwards.
     """
     try:
         config = load(None if file is None else Path(file), os.environ, {})
@@ -65,17 +65,17 @@ def verify(directory: Path, file: str | None, repair: bool, as_json: bool) -> No
         _print(directory, note, done, repaired=repair)
     if done.differences and not repair:
         raise CommandError(
-            f"{plain(str(directory))} differs from the engine in "
+            f"{plain(str(directory))} differs from the replicated log in "
             f"{counted(len(done.differences), 'place')}; --repair mends it"
         )
 
 
 async def _verified(directory: Path, config: Config, note: Note, *, repair: bool) -> Verified:
-    engine = engine_on_kafka(config, note.shard, make_topics=False)
+    replicated_log = log_on_kafka(config, note.shard, make_topics=False)
     try:
-        return await Verifying(directory, RealFiles(), note, repair=repair).run(engine)
+        return await Verifying(directory, RealFiles(), note, repair=repair).run(replicated_log)
     finally:
-        await engine.close()
+        await replicated_log.close()
 
 
 def _note(directory: Path, config: Config) -> Note:
@@ -86,7 +86,7 @@ def _note(directory: Path, config: Config) -> Note:
     if note is None:
         raise RefusedError(f"{where} is no copy of a replicated log; see `latermq log verify`")
     if not config.replication.kafka:
-        raise RefusedError("no engine is named: --config FILE with [replication] kafka")
+        raise RefusedError("no replicated log is named: --config FILE with [replication] kafka")
     if note.cluster != config.replication.cluster:
         raise RefusedError(
             f"{where} is of the cluster {plain(note.cluster)!r}, not of "
@@ -106,6 +106,10 @@ def _print(directory: Path, note: Note, done: Verified, *, repaired: bool) -> No
     if len(done.differences) > SHOWN_MAX:
         click.echo(f"  and {counted(len(done.differences) - SHOWN_MAX, 'place')} more")
     verdict = (
-        "as the engine has it" if not done.differences else "REPAIRED" if repaired else "DIFFERS"
+        "as the replicated log has it"
+        if not done.differences
+        else "REPAIRED"
+        if repaired
+        else "DIFFERS"
     )
     click.echo(f"  verdict      {verdict}")

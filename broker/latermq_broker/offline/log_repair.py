@@ -61,7 +61,7 @@ def repair(directory: Path, skip: bool, yes: bool, as_json: bool) -> None:
         raise RefusedError(
             f"{plain(str(directory))} is a copy of a replicated log: `latermq cluster verify "
             "--repair` puts back what is damaged; or empty it, and its broker fills it again from "
-            "the engine; nothing was changed"
+            "the replicated log; nothing was changed"
         )
     files, names, ending, config = RealFiles(), Names(), Ending(), _config()
 

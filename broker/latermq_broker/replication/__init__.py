@@ -1,1 +1,1 @@
-"""A shard's log in an engine that keeps it on several machines; imported only where one is set."""
+"""A shard's log that several machines keep; imported only where `[replication]` is set."""

@@ -39,7 +39,7 @@ BATCH_CHECKSUM: Final = struct.Struct("<Q")
 COVERED_BYTES: Final = BATCH_HEADER.size
 BATCH_HEADER_BYTES: Final = COVERED_BYTES + BATCH_CHECKSUM.size
 assert BATCH_HEADER_BYTES == 80
-BATCH_BYTES_MAX: Final = 900 << 10  # header included: engines take entries of 1 MiB
+BATCH_BYTES_MAX: Final = 900 << 10  # header included: Kafka takes entries of 1 MiB
 
 
 class Batch(NamedTuple):

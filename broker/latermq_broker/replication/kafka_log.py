@@ -22,10 +22,10 @@ from confluent_kafka.admin import AdminClient
 
 from latermq_broker.deferred import Later
 from latermq_broker.errors import (
-    EngineGoneError,
     EntriesGoneError,
     EntriesLostError,
     FencedError,
+    LogUnavailableError,
 )
 from latermq_broker.replication.replicated_log import UNTOLD, Entry, Offset
 
@@ -53,7 +53,7 @@ CONSUMER: Final = {
     "fetch.wait.max.ms": 100,
     "queued.max.messages.kbytes": 16_384,
 }
-# The engine knows a newer producer of this name; only engines that look at epochs say so.
+# Kafka knows a newer producer of this name; only what looks at epochs says so.
 FENCED: Final = frozenset(
     [KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED]
 )
@@ -65,7 +65,7 @@ LEADERLESS: Final = frozenset(
 
 
 class Report(NamedTuple):
-    """What the engine said of one append."""
+    """What Kafka said of one append."""
 
     number: int
     offset: Offset
@@ -104,7 +104,7 @@ class KafkaWriter:
         """Send an entry; as `ReplicatedLog.append`."""
         later: Later[Offset] = Later()
         if self._closed:
-            later.fail(EngineGoneError("the log is closed"))
+            later.fail(LogUnavailableError("the log is closed"))
             return later
         number = self._number = self._number + 1
         try:
@@ -115,7 +115,7 @@ class KafkaWriter:
                 ),
             )  # fmt: skip
         except (BufferError, KafkaException) as error:
-            later.fail(EngineGoneError(f"not sent: {error}"))
+            later.fail(LogUnavailableError(f"not sent: {error}"))
             return later
         self._waiting[number] = later
         self._idle.clear()
@@ -138,7 +138,7 @@ class KafkaWriter:
         except TimeoutError:
             log.warning("%s-%d: closed with appends in flight", self._topic, self._partition)
         self._producer = None  # its thread sees that it was let go
-        self._fail_all(EngineGoneError("closed before the engine answered"))
+        self._fail_all(LogUnavailableError("closed before Kafka answered"))
 
     def _open(self) -> Any:
         if self._producer is None:
@@ -190,7 +190,7 @@ class KafkaWriter:
         self._producer = None
         reason = error.args[0] if isinstance(error, KafkaException) and error.args else None
         known = isinstance(reason, KafkaError)
-        self._fail_all(_error_of(reason) if known else EngineGoneError(str(error)))
+        self._fail_all(_error_of(reason) if known else LogUnavailableError(str(error)))
 
     def _settle_what_came(self) -> None:
         for number, offset, error in list(self._reports):
@@ -210,7 +210,7 @@ class KafkaLog:
 
     Args:
         settings: librdkafka's, for every client.
-        canary_topic: takes records of no meaning, which tell whether the engine takes any.
+        canary_topic: takes records of no meaning, which tell whether Kafka takes any.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class KafkaLog:
         await self._writer.settled()
         offset = await self._writer.append(fence)
         if offset == UNTOLD:
-            raise EngineGoneError("the fence stands, and the engine does not say where")
+            raise LogUnavailableError("the fence stands, and Kafka does not say where")
         return offset
 
     def append(self, batch: bytes) -> Later[Offset]:
@@ -236,16 +236,16 @@ class KafkaLog:
         return self._writer.append(batch)
 
     async def canary(self) -> None:
-        """Have a quorum take a record of no meaning. Raises EngineGoneError: it does not."""
+        """Have a quorum take a record of no meaning. Raises LogUnavailableError: it does not."""
         await self._canary.append(CANARY)
 
-    def follow(self, offset: Offset) -> AsyncIterator[Entry]:
-        """Read entries; as `ReplicatedLog.follow`."""
-        self._writer.prepare()  # who follows may claim, and clients wait then
-        return followed(self._settings, *self._place, offset, _entry_of)
+    def tail(self, offset: Offset) -> AsyncIterator[Entry]:
+        """Read entries; as `ReplicatedLog.tail`."""
+        self._writer.prepare()  # who reads may claim, and clients wait then
+        return tail_partition(self._settings, *self._place, offset, _entry_of)
 
     async def trim(self, offset: Offset) -> None:
-        """Let the engine delete; as `ReplicatedLog.trim`."""
+        """Have what is before `offset` deleted; as `ReplicatedLog.trim`."""
         await self._call(self._trim, offset)
 
     async def end(self) -> Offset:
@@ -253,7 +253,7 @@ class KafkaLog:
         return int(await self._call(self._end))
 
     async def close(self) -> None:
-        """Let the engine go; as `ReplicatedLog.close`."""
+        """Let the log go; as `ReplicatedLog.close`."""
         await asyncio.gather(self._writer.close(), self._canary.close())
         self._calls.shutdown(wait=False, cancel_futures=True)
 
@@ -266,7 +266,7 @@ class KafkaLog:
                 return await loop.run_in_executor(self._calls, call, *arguments)
             except KafkaException as error:
                 if error.args[0].code() not in LEADERLESS or loop.time() > end_s:
-                    raise EngineGoneError(str(error)) from error
+                    raise LogUnavailableError(str(error)) from error
             await asyncio.sleep(POLL_S)
 
     def _trim(self, offset: Offset) -> None:
@@ -285,16 +285,16 @@ class KafkaLog:
         return int(end)
 
 
-async def followed(
+async def tail_partition(
     settings: Mapping[str, Any],
     topic: str,
     partition: int,
     offset: Offset,
     of_message: Callable[[Any], Read],
 ) -> AsyncIterator[Read]:
-    """Read a partition, what `of_message` makes of each message; as `ReplicatedLog.follow`."""
+    """Read a partition, what `of_message` makes of each message; as `ReplicatedLog.tail`."""
     loop = asyncio.get_running_loop()
-    reading = ThreadPoolExecutor(1, thread_name_prefix="kafka-follow")
+    reading = ThreadPoolExecutor(1, thread_name_prefix="kafka-tail")
     reader = _Reader(settings, topic, partition, offset)
     try:
         while True:
@@ -318,11 +318,11 @@ class _Reader:
         self._consumer: Any = None
 
     def read(self) -> list[Any]:
-        """Wait a moment for messages; raises as `ReplicatedLog.follow`."""
+        """Wait a moment for messages; raises as `ReplicatedLog.tail`."""
         try:
             return self._read()
         except KafkaException as error:
-            raise EngineGoneError(str(error)) from error
+            raise LogUnavailableError(str(error)) from error
 
     def _read(self) -> list[Any]:
         if self._consumer is None:
@@ -346,18 +346,18 @@ class _Reader:
         self._consumer.assign([TopicPartition(self._topic, self._partition, offset)])
 
     def _mend(self, error: Any) -> None:
-        """Begin with what trim left. Raises EngineGoneError: that is not what is wrong;
+        """Begin with what trim left. Raises LogUnavailableError: that is not what is wrong;
         EntriesGoneError: it was to be read from an entry on that is gone; EntriesLostError: from
         one on that was there, and so were those before it."""
         if error.code() not in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            raise EngineGoneError(error.str())
+            raise LogUnavailableError(error.str())
         place = TopicPartition(self._topic, self._partition)
         start, end = self._consumer.get_watermark_offsets(place, CALL_S)
         if self._next > end:
             why = f"asked for entry {self._next} of a log that ends at {end}: entries were lost"
             raise EntriesLostError(why)
         if self._next >= start:  # it is there by now
-            raise EngineGoneError(error.str())
+            raise LogUnavailableError(error.str())
         if self._next:
             raise EntriesGoneError(f"entry {self._next} is gone, the log begins at {start}")
         self._next = start
@@ -374,5 +374,5 @@ def _no_group() -> str:
 
 
 def _error_of(error: Any) -> Exception:
-    kind = FencedError if error.code() in FENCED else EngineGoneError
+    kind = FencedError if error.code() in FENCED else LogUnavailableError
     return kind(error.str())

@@ -1,10 +1,10 @@
 """The topics of a cluster at Kafka: made as they must be, or refused with what mends them.
 
     latermq.<cluster>.log      a partition for each shard; kept until the broker trims it
-    latermq.<cluster>.canary   likewise; what tells whether the engine takes records
+    latermq.<cluster>.canary   likewise; what tells whether Kafka takes records
     latermq.<cluster>.members  one partition; the last that each broker said of itself, for an hour
 
-A log whose engine deletes by time, compacts, or answers before a quorum has it, loses messages that
+A log topic that deletes by time, compacts, or answers before a quorum has it, loses messages that
 were acknowledged: with such a topic no broker starts. Of the members topic it is only warned.
 """
 

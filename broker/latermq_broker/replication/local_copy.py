@@ -2,11 +2,11 @@
 
     open: locked ──► require_source ──► cut: behind what is known to be in the log ──► write, keep …
 
-Until the engine's log is known to be this one, nothing is changed: what lies behind may be the only
-copy of what this directory's broker acknowledged.
+Until the replicated log is known to be this one, nothing is changed: what lies behind may be the
+only copy of what this directory's broker acknowledged.
 
-Its `store` is whoever's who opens an engine on it. The same directory comes from an engine alone,
-from its first entry on, so an empty one is as good as any other, but for the time it takes.
+Its `store` is whoever's who opens an engine on it. The same directory comes from the replicated log
+alone, from its first entry on, so an empty one is as good as any other, but for the time it takes.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from secrets import token_bytes
 from latermq_broker.config.config import StoreConfig
 from latermq_broker.errors import CorruptRecordError, StoreUnusableError
 from latermq_broker.replication.batch import cluster_hash, decode_batch, is_batch
-from latermq_broker.replication.following import read_range
+from latermq_broker.replication.entry_range import read_range
 from latermq_broker.replication.note import TEMPORARY_NAME, Note, read_note, write_note
 from latermq_broker.replication.reader import Piece, Reader
 from latermq_broker.replication.replicated_log import ReplicatedLog
@@ -108,25 +108,25 @@ class LocalCopy:
         except OSError as error:
             raise unusable(self._directory, error) from error
 
-    async def require_source(self, engine: ReplicatedLog) -> None:
-        """Have the engine's log be the one that this directory was filled from.
+    async def require_source(self, replicated_log: ReplicatedLog) -> None:
+        """Have the replicated log be the one that this directory was filled from.
 
         Compared are its length and the last segment's header, which has a random id.
         Raises:
             StoreUnusableError: it is another one.
-            EngineGoneError, EntriesGoneError: as `ReplicatedLog.follow`.
+            LogUnavailableError, EntriesGoneError: as `ReplicatedLog.tail`.
         """
         reader = self.reader
         if not reader.offset:
             return
-        end = await engine.end()
+        end = await replicated_log.end()
         if end < reader.offset:
             raise self._not_the_source(f"ends at entry {end}, and {reader.offset} were read of it")
         if reader.segments:
             base, offset = max(reader.segments.items())
             segment = self.store.log.segments[-1]
             header = segment.pread(SEGMENT_HEADER_BYTES, segment.base)
-            for entry in await read_range(engine, offset, offset + 1):
+            for entry in await read_range(replicated_log, offset, offset + 1):
                 if is_batch(entry.data):
                     batch = decode_batch(entry.data, offset)
                     if batch.position == base and batch.data.startswith(header):
@@ -134,7 +134,7 @@ class LocalCopy:
             raise self._not_the_source(f"has something else at entry {offset}")
 
     def cut(self) -> None:
-        """Remove what is not known to be in the engine's log, which is this directory's."""
+        """Remove what is not known to be in the replicated log, which is this directory's."""
         if self._behind is None:
             return
         files, directory = self._files, self._directory / LOG_NAME
@@ -177,7 +177,7 @@ class LocalCopy:
         """Note the fence that this directory's broker is about to append: all was read.
 
         What it remembers beside the log goes if others have owned that since. If nobody has, its
-        bytes that were cut off are back, but for those that the engine does not have.
+        bytes that were cut off are back, but for those that the replicated log does not have.
         """
         standing = self.reader.standing or EMPTY
         if self.note.mine != (standing.epoch, standing.token):
@@ -187,8 +187,8 @@ class LocalCopy:
                 raise unusable(self._directory, error) from error
         elif self._found_end > self.end:
             log.warning(
-                "the engine lacks what this broker wrote, which was cut off: it never had it, so "
-                "that nobody was told it is kept, or has lost it",
+                "the replicated log lacks what this broker wrote, which was cut off: it never had "
+                "it, so that nobody was told it is kept, or has lost it",
                 extra={"position": self.end, "bytes": self._found_end - self.end},
             )
         self._change_note(self.note._replace(mine=(epoch, token)))
@@ -201,7 +201,7 @@ class LocalCopy:
         """Make the first segment of a log that has none."""
         uuid = token_bytes(16)
         segment = first_segment(self._files, self._directory, self._config, uuid, now_ms)
-        self.store.log.row.follow(segment, uuid)
+        self.store.log.row.add(segment, uuid)
 
     def close(self) -> None:
         """Let the directory go."""
@@ -209,9 +209,9 @@ class LocalCopy:
 
     def _not_the_source(self, why: str) -> StoreUnusableError:
         return StoreUnusableError(
-            f"{self._directory} is no copy of what the engine has, which {why}: was the topic "
+            f"{self._directory} is no copy of the replicated log, which {why}: was the topic "
             "deleted and made anew? The directory may then be the only copy: docs/cluster.md, "
-            "'The engine has another log'. Nothing was changed"
+            "'The replicated log is another one'. Nothing was changed"
         )
 
     def _keep(self, segments: list[Segment], note: Note) -> None:
@@ -256,7 +256,7 @@ class LocalCopy:
             raise CorruptRecordError(
                 reached,
                 f"the log ends here, and REPLICA says that the directory has it up to {end}: empty "
-                "the directory, and the broker fills it again from the engine",
+                "the directory, and the broker fills it again from the replicated log",
             )
         return known
 
@@ -279,7 +279,7 @@ class LocalCopy:
         segment = Segment.prepare(self._files, path, header, zero_fill=False)
         segment.publish(log / name)
         self._files.sync_directory(log)
-        self.store.log.row.follow(segment, header.uuid)
+        self.store.log.row.add(segment, header.uuid)
 
 
 def _data_end(segment: Segment, position: int) -> int:

@@ -71,7 +71,7 @@ def read_note(files: Files, directory: Path) -> Note | None:
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise StoreUnusableError(
             f"{directory / REPLICA_NAME} is damaged: empty the directory, and the broker fills it "
-            f"again from the engine ({error!r})"
+            f"again from the replicated log ({error!r})"
         ) from error
 
 

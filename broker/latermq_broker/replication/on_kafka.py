@@ -28,11 +28,11 @@ def replica_on_kafka(config: Config, again: bool) -> Replica:
         ConfigError: the client is not installed, or Kafka or a topic of it is not as it must be.
     """
     shard = config.cluster.shard  # 0 without `[cluster]`
-    engine = engine_on_kafka(config, shard, make_topics=not again)
+    replicated_log = log_on_kafka(config, shard, make_topics=not again)
     directory = Path(config.server.data_dir).expanduser().absolute()
     place = ReplicaPlace(cluster=config.replication.cluster, shard=shard, directory=directory)
     members = _members_on_kafka(config, place)
-    return Replica(place, engine, config, RealFiles(), boot_ms, members)
+    return Replica(place, replicated_log, config, RealFiles(), boot_ms, members)
 
 
 def _members_on_kafka(config: Config, place: ReplicaPlace) -> Members:
@@ -50,7 +50,7 @@ def _members_on_kafka(config: Config, place: ReplicaPlace) -> Members:
     return Members(topic, name, address, place.shard, monotonic_ms)
 
 
-def engine_on_kafka(config: Config, shard: int, *, make_topics: bool) -> "KafkaLog":
+def log_on_kafka(config: Config, shard: int, *, make_topics: bool) -> "KafkaLog":
     """Make what speaks to Kafka, in the running loop.
 
     Args:

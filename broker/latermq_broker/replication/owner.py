@@ -1,10 +1,10 @@
-"""An owner at work: carries what its tenure decides to the engine, and back to who waits for it.
+"""An owner at work: carries what its tenure decides to the replicated log, and back to who waits.
 
-    written ─► tenure ─► engine ─► report ─► tenure ─► kept up to here ─► threads that sync go on
+    written ─► tenure ─► append ─► report ─► tenure ─► kept up to here ─► threads that sync go on
                                                  └─► in the end: handed over, nobody owns the log
 
 Everything happens in the event loop but `until_kept`, in which the threads wait that the pump and
-the checkpoints sync in: so whatever waits for the disk waits for the engine, too, and a checkpoint
+the checkpoints sync in: so whatever waits for the disk waits for a quorum, too, and a checkpoint
 is only of what every reader takes for valid. While the owner does not serve they wait on.
 """
 
@@ -20,13 +20,13 @@ from latermq_broker.deferred import Later
 from latermq_broker.engine.state.figures import DURATION_MS, Histogram
 from latermq_broker.errors import (
     ConfigError,
-    EngineGoneError,
     FencedError,
+    LogUnavailableError,
     StoreError,
     StoreReadOnlyError,
 )
 from latermq_broker.observability.replication_figures import OWNER, Others, ReplicationFigures
-from latermq_broker.replication.following import read_range
+from latermq_broker.replication.entry_range import read_range
 from latermq_broker.replication.note import Note
 from latermq_broker.replication.reader import Piece
 from latermq_broker.replication.replicated_log import Offset, ReplicatedLog
@@ -58,7 +58,7 @@ class Owner:
 
     def __init__(
         self,
-        engine: ReplicatedLog,
+        replicated_log: ReplicatedLog,
         tenure: Tenure,
         commit_log: CommitLog,
         now_ms: Callable[[], int],
@@ -69,7 +69,7 @@ class Owner:
         self.on_serving: Callable[[bool], None] = _ignore
         self.on_pause: Callable[[], None] = _nothing
         self.others: Callable[[], Others] = Others
-        self._engine = engine
+        self._replicated_log = replicated_log
         self._tenure = tenure
         self._log = commit_log
         self._now_ms = now_ms
@@ -92,7 +92,7 @@ class Owner:
     # --- what the log asks ---------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Ship what the log has and the engine does not: what opening the directory appended."""
+        """Ship what the disk has and a quorum does not: what opening the directory appended."""
         self._written(_unshipped(self._log, self._tenure.valid_end))
         self._log.after_write = self._written
         self._log.until_kept = self.until_kept
@@ -101,7 +101,7 @@ class Owner:
         self._begin_task(self._keep_notes())
 
     def until_kept(self, position: int) -> None:
-        """Return when the engine has the log up to `position`; in a thread of its own.
+        """Return when a quorum has the log up to `position`; in a thread of its own.
 
         Raises StoreReadOnlyError: it never will, from here.
         """
@@ -114,7 +114,7 @@ class Owner:
         """Hand the log over; give it up after `wait_ms`.
 
         Args:
-            synced: the engine and the disk have all that was written, and nothing will be.
+            synced: a quorum and the disk have all that was written, and nothing will be.
         """
         with suppress(TimeoutError, StoreError):
             async with asyncio.timeout(wait_ms / 1_000):
@@ -127,7 +127,7 @@ class Owner:
             log.info("handed over", extra={"position": self._tenure.valid_end})
 
     async def stop(self) -> None:
-        """Let go. Whoever waits for the engine is told that it is over."""
+        """Let go. Whoever waits for a quorum is told that it is over."""
         self._fail(StoreReadOnlyError("the broker stops"), say=False)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=ENDING_S)
@@ -161,14 +161,14 @@ class Owner:
             self._tenure.add(piece_of(*piece), last=piece is pieces[-1])
         self._exchange()
 
-    # --- what the engine is told, and tells ----------------------------------------------------
+    # --- what the replicated log is told, and tells --------------------------------------------
 
     def _exchange(self) -> None:
         if self._failure is not None:
             return
         for shipment in self._tenure.step(self._now_ms()):
             report = partial(self._reported, shipment, self._loop.time())
-            self._engine.append(shipment.entry).listen(report)
+            self._replicated_log.append(shipment.entry).listen(report)
         gap = self._tenure.gap()
         if gap is not None:
             self._begin_task(self._read(gap))
@@ -182,8 +182,8 @@ class Owner:
             self._answered_ms = self._now_ms()
             self._latency_ms.observe((self._loop.time() - sent_s) * 1_000)
             self._guarded(partial(self._tenure.reported, shipment, report.result()))
-        elif isinstance(error, EngineGoneError):
-            log.warning("the engine did not take a batch", extra={"reason": str(error)})
+        elif isinstance(error, LogUnavailableError):
+            log.warning("the replicated log did not take a batch", extra={"reason": str(error)})
             self._tenure.failed(shipment, self._now_ms())
         else:
             self._fail(error)
@@ -191,9 +191,9 @@ class Owner:
 
     async def _read(self, gap: Gap) -> None:
         try:
-            end = await self._engine.end() if gap.end is None else gap.end
-            entries = await read_range(self._engine, gap.begin, end)
-        except EngineGoneError as error:
+            end = await self._replicated_log.end() if gap.end is None else gap.end
+            entries = await read_range(self._replicated_log, gap.begin, end)
+        except LogUnavailableError as error:
             log.warning("a gap could not be read", extra={"reason": str(error)})
             await asyncio.sleep(TICK_S)
             self._tenure.unread(gap)
@@ -268,7 +268,7 @@ class Owner:
             await asyncio.sleep(TICK_S)
 
     async def _keep_notes(self) -> None:
-        """Write down what the directory has; durable is what the engine and the disk have."""
+        """Write down what the directory has; durable is what a quorum and the disk have."""
         over = False
         while not over:
             with suppress(TimeoutError):
@@ -295,7 +295,7 @@ class Owner:
             self._note = note
 
     def _trim(self) -> None:
-        """Let the engine forget what the log has dropped, once the record that says so is valid."""
+        """Trim the replicated log to what ours still has, once the record that says so is valid."""
         if self._dropped is not None and self._tenure.valid_end >= self._dropped[1]:
             start, self._dropped = self._dropped[0], None
             self._trimmed = start
@@ -304,7 +304,7 @@ class Owner:
             for base in [base for base in segments if base < start]:
                 del segments[base]
             if offset is not None:
-                self._begin_task(_trim_before(self._engine, offset))
+                self._begin_task(_trim_before(self._replicated_log, offset))
         start = self._log.segments[0].base
         if self._dropped is None and start > self._trimmed:
             self._dropped = start, self._log.end
@@ -321,12 +321,12 @@ class Owner:
             self._fail(error)
 
 
-async def _trim_before(engine: ReplicatedLog, offset: Offset) -> None:
+async def _trim_before(replicated_log: ReplicatedLog, offset: Offset) -> None:
     try:
-        await engine.trim(offset)
-        log.info("the engine may forget what was dropped", extra={"before": offset})
-    except EngineGoneError as error:  # the next drop is behind this one
-        log.warning("the engine was not trimmed", extra={"reason": str(error)})
+        await replicated_log.trim(offset)
+        log.info("the replicated log is trimmed", extra={"before": offset})
+    except LogUnavailableError as error:  # the next drop is behind this one
+        log.warning("the replicated log was not trimmed", extra={"reason": str(error)})
 
 
 def piece_of(segment: Segment, position: int, data: bytes) -> Piece:

@@ -6,9 +6,9 @@
       └─somebody was faster
 
 A standby has read all that there is before it claims: when it has heard nothing valid for
-TAKE_OVER_MS, the engine answering all the while, and longer if others are to own the log before it;
-or at once if the log was handed over, or if the last owner was this directory's: its lock says that
-nobody is that any more.
+TAKE_OVER_MS, the log answering all the while, and longer if others are to own it before; or at once
+if it was handed over, or if the last owner was this directory's: its lock says that nobody is that
+any more.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from latermq_broker.clock import SystemClock
 from latermq_broker.config.config import Config
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.figures import DURATION_MS, Histogram
-from latermq_broker.errors import EngineGoneError, EntriesGoneError, StoreUnusableError
+from latermq_broker.errors import EntriesGoneError, LogUnavailableError, StoreUnusableError
 from latermq_broker.observability.replication_figures import STANDBY, Others, ReplicationFigures
 from latermq_broker.pump.disk_work import DiskWork
 from latermq_broker.replication.batch import NOBODY, cluster_hash, encode_batch, fence_of
@@ -44,10 +44,10 @@ log = logging.getLogger("latermq.replication")
 
 LOOK_S: Final = 0.1  # at the silence
 TURN_S: Final = 0.02  # of reading, then whoever else is in the loop
-CANARY_MS: Final = 500  # of silence: then the engine is asked; and no answer for so long is none
+CANARY_MS: Final = 500  # of silence: then the log is asked; and no answer for so long is none
 RANK_MS: Final = 700  # between two standbys, so that they seldom claim together
-ASK_S: Final = 10.0  # how far the engine's log goes
-AWAY_S: Final = 1.0  # before the engine is asked again
+ASK_S: Final = 10.0  # how far the log goes
+AWAY_S: Final = 1.0  # before the log is asked again
 TOKEN_MAX: Final = (1 << 64) - 1
 
 
@@ -72,28 +72,28 @@ class Replica:
     """
     Args:
         now_ms: a clock that never falls.
-        members: by which the log's brokers hear of each other, if the engine has that.
+        members: by which the log's brokers hear of each other, if there is a topic for that.
     """
 
     def __init__(
         self,
         place: ReplicaPlace,
-        engine: ReplicatedLog,
+        replicated_log: ReplicatedLog,
         config: Config,
         files: Files,
         now_ms: Callable[[], int],
         members: Members | None = None,
     ) -> None:
         self._place = place
-        self._engine = engine
+        self._replicated_log = replicated_log
         self._config = config
         self._files = files
         self._now_ms = now_ms
         self._members = members
         self._heard_ms = 0
         self._others_ms = 0  # when it last heard of an owner that was not of this directory
-        self._answered_ms = now_ms()  # when the engine last said anything
-        self._end = 0  # of the engine's log, as it said last
+        self._answered_ms = now_ms()  # when the replicated log last said anything
+        self._end = 0  # of the replicated log, as it said last
         self._known = False  # that it is the one that the directory has
         self._standby: Standby | None = None
         self._fence_came = asyncio.Event()
@@ -129,7 +129,7 @@ class Replica:
                     engine, disk = await standby.begin_life()
                     now_ms = Wary(self._now_ms, clock.wall_ms).now_ms
                     owner = Owner(
-                        self._engine, tenure, copy.store.log, now_ms, copy.note, self._keep
+                        self._replicated_log, tenure, copy.store.log, now_ms, copy.note, self._keep
                     )
                     owner.others = self._others
                     self._tell(owner.figures)
@@ -138,8 +138,8 @@ class Replica:
             except EntriesGoneError as error:
                 if standby.engine is not None or not copy.new:
                     raise StoreUnusableError(
-                        f"{place.directory} is too old: the engine no longer has what comes next "
-                        f"({error}). Empty the directory, and the broker fills it again"
+                        f"{place.directory} is too old: the replicated log no longer has what "
+                        f"comes next ({error}). Empty the directory, and the broker fills it again"
                     ) from error
                 log.warning("trimming overtook the filling, which begins anew")
                 copy.forget()
@@ -168,9 +168,9 @@ class Replica:
         return self._standby is not None and self._standby.engine is not None
 
     async def close(self) -> None:
-        """Let the engine go."""
+        """Let the log go."""
         members = () if self._members is None else (self._members.close(),)
-        await asyncio.gather(self._engine.close(), *members)
+        await asyncio.gather(self._replicated_log.close(), *members)
 
     def _tell(self, figures: Callable[[], ReplicationFigures]) -> None:
         if self._members is not None:
@@ -244,18 +244,18 @@ class Replica:
         while True:
             try:
                 if not self._known:
-                    await standby.copy.require_source(self._engine)
+                    await standby.copy.require_source(self._replicated_log)
                     standby.copy.cut()
                     self._known = True
                 turn_s = loop.time()
-                async for entry in self._engine.follow(standby.copy.reader.offset):
+                async for entry in self._replicated_log.tail(standby.copy.reader.offset):
                     await standby.ready.wait()
                     self._take(standby, entry)
                     if loop.time() - turn_s >= TURN_S:
                         await asyncio.sleep(0)
                         turn_s = loop.time()
-            except EngineGoneError as error:
-                log.warning("the engine does not answer", extra={"reason": str(error)})
+            except LogUnavailableError as error:
+                log.warning("the replicated log does not answer", extra={"reason": str(error)})
                 await asyncio.sleep(AWAY_S)
 
     def _take(self, standby: Standby, entry: Entry) -> None:
@@ -277,10 +277,10 @@ class Replica:
                 self._others_ms = self._heard_ms
 
     async def _answers(self) -> bool:
-        """Tell whether the engine takes what others append; if not, silence is not the owner's."""
+        """Tell whether others could append; if not, silence is not the owner's."""
         began_ms = self._now_ms()
-        with suppress(EngineGoneError):
-            await self._engine.canary()
+        with suppress(LogUnavailableError):
+            await self._replicated_log.canary()
             if self._now_ms() - began_ms < CANARY_MS:
                 self._answered_ms = self._now_ms()
                 return True
@@ -288,16 +288,16 @@ class Replica:
         return False
 
     async def _caught_up(self, reader: Reader) -> bool:
-        """Tell whether all that the engine has was read."""
+        """Tell whether all that a quorum has was read."""
         read, began_ms = reader.offset, self._now_ms()
         try:
-            self._end = await self._engine.end()
-        except EngineGoneError:
+            self._end = await self._replicated_log.end()
+        except LogUnavailableError:
             self._heard_ms = self._now_ms()
             return False
         self._answered_ms = self._now_ms()
         if self._answered_ms - began_ms >= CANARY_MS:  # the log had no leader: nobody was heard
-            log.warning("the engine was slow", extra={"ms": self._answered_ms - began_ms})
+            log.warning("the replicated log was slow", extra={"ms": self._answered_ms - began_ms})
             self._heard_ms = self._answered_ms
         return self._known and read <= self._end <= reader.offset  # less: another log, or lost
 
@@ -330,9 +330,9 @@ class Replica:
         fence = fence_of(cluster_hash(self._place.cluster), self._place.shard, *mine)
         claimed_ms, known = self._now_ms(), reader.offset
         try:
-            offset = await self._engine.claim(encode_batch(fence))
+            offset = await self._replicated_log.claim(encode_batch(fence))
             require_behind(offset, known)
-        except EngineGoneError as error:
+        except LogUnavailableError as error:
             log.warning("no claim", extra={"reason": str(error)})
             return None
         while reader.offset <= offset:

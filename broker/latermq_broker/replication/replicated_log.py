@@ -1,8 +1,8 @@
-"""What replication asks of an engine: one totally ordered log of entries, kept by a quorum.
+"""What replication asks of a log: that it is one total order of entries, and kept by a quorum.
 
-An engine is Kafka or whatever speaks its protocol; an adapter puts these calls on a client of it.
+Kafka keeps it, or whatever speaks its protocol; an adapter puts these calls on a client of that.
 Adapters carry bytes and know nothing of what is in them: who owns the log, and which entries count,
-is a rule that every reader applies to the same entries in the same order. So of an engine three
+is a rule that every reader applies to the same entries in the same order. So of the log three
 things are asked, and nothing else:
 
 1. **One order.** An entry has an offset, and every reader sees the same entries in that order.
@@ -11,7 +11,7 @@ things are asked, and nothing else:
 
 Entries may come twice, late, or from a writer that everybody believes dead: the rule copes. Offsets
 of one writer are dense as long as nobody else writes: that is how an owner knows, without reading,
-that nothing came in between. What an engine keeps for itself (control records) may take offsets.
+that nothing came in between. What Kafka keeps for itself (control records) may take offsets.
 
 All calls are made in the event loop, and all answers come there.
 """
@@ -22,13 +22,13 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from latermq_broker.deferred import Later
 from latermq_broker.errors import EntriesLostError
 
-Offset: TypeAlias = int  # of an entry in the engine's log, from 0
+Offset: TypeAlias = int  # of an entry in the replicated log, from 0
 
-UNTOLD: Final[Offset] = -1  # a quorum has it, but the engine does not say where
+UNTOLD: Final[Offset] = -1  # a quorum has it, but it is not said where
 
 
 class Entry(NamedTuple):
-    """One entry as it stands in the engine's log."""
+    """One entry as it stands in the replicated log."""
 
     offset: Offset
     data: bytes
@@ -41,63 +41,63 @@ def require_behind(offset: Offset, end: Offset) -> None:
     """
     if offset < end:
         raise EntriesLostError(
-            f"the engine has lost what it acknowledged: entry {end - 1} was there, and what was "
-            f"appended behind it is entry {offset}"
+            f"the replicated log has lost what it acknowledged: entry {end - 1} was there, and "
+            f"what was appended behind it is entry {offset}"
         )
 
 
 class ReplicatedLog(Protocol):
-    """One shard's log in the engine.
+    """One shard's replicated log.
 
     Errors, all of `latermq_broker.errors`:
-        EngineGoneError: what was to be written may be there, may come to be there later, or never;
-            nothing is wrong with asking again.
-        FencedError: the engine itself refuses this writer, for ever. Engines that never do so are
-            as safe: the rule does not count on it.
-        EntriesLostError: the engine has less than it acknowledged; nobody goes on from there.
+        LogUnavailableError: what was to be written may be there, may come to be there later, or
+            never; nothing is wrong with asking again.
+        FencedError: the log itself refuses this writer, for ever. One that never does so is as
+            safe: the rule does not count on it.
+        EntriesLostError: it has less than it acknowledged; nobody goes on from there.
     """
 
     async def claim(self, fence: bytes) -> Offset:
         """Append a fence when all earlier appends are settled; where it stands, never UNTOLD.
 
         A new owner begins with it. All entries before it are final then: it reads up to the fence
-        to see whether it is the owner. Raises EngineGoneError: claim again, with another fence.
+        to see whether it is the owner. Raises LogUnavailableError: claim again, with another fence.
         """
 
     def append(self, batch: bytes) -> Later[Offset]:
         """Append behind whatever this writer appended before; settled when a quorum has it.
 
         Several may be in flight, and they stand in the order of the calls. Gives its offset, or
-        UNTOLD; fails with EngineGoneError or FencedError. After an EngineGoneError later ones may
-        stand in the log all the same; the caller appends again from the failed one on.
+        UNTOLD; fails with LogUnavailableError or FencedError. After a LogUnavailableError later
+        ones may stand in the log all the same; the caller appends again from the failed one on.
         """
 
-    def follow(self, offset: Offset) -> AsyncIterator[Entry]:
+    def tail(self, offset: Offset) -> AsyncIterator[Entry]:
         """Read entries in order from `offset` on; 0: from the first that trim left. Never ends.
 
-        Yields only what a quorum has. Closing the generator ends it. Raises EngineGoneError after
-        the adapter's own attempts: then follow again from the last entry's offset + 1; and
+        Yields only what a quorum has. Closing the generator ends it. Raises LogUnavailableError
+        after the adapter's own attempts: then tail again from the last entry's offset + 1; and
         EntriesGoneError: `offset` is not 0, and the log begins behind it; EntriesLostError: the log
         ends before it.
         """
 
     async def trim(self, offset: Offset) -> None:
-        """Let the engine delete what stands before `offset`; never the entry at it.
+        """Have what stands before `offset` deleted; never the entry at it.
 
-        May do less, and later. Raises EngineGoneError.
+        May do less, and later. Raises LogUnavailableError.
         """
 
     async def end(self) -> Offset:
         """Return the offset behind the last entry that a quorum has; 0 when there is none.
 
-        Raises EngineGoneError.
+        Raises LogUnavailableError.
         """
 
     async def canary(self) -> None:
         """Have a quorum take something of no meaning, elsewhere than in the log.
 
-        Raises EngineGoneError: it does not, so an owner that is not heard of may be there.
+        Raises LogUnavailableError: it does not, so an owner that is not heard of may be there.
         """
 
     async def close(self) -> None:
-        """Settle what is in flight, with EngineGoneError if need be, and let the engine go."""
+        """Settle what is in flight, with LogUnavailableError if need be, and let the log go."""

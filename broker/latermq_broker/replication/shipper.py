@@ -2,10 +2,10 @@
 
     appended ──► waiting ──ship──► open, in flight ──valid──► settled
                               ▲          │
-                              └──resend──┘ nobody knows whether the engine has it
+                              └──resend──┘ nobody knows whether a quorum has it
 
 A batch goes when none is open or SHIP_BYTES wait, at most OPEN_MAX at a time: under load a batch is
-many group commits, for one append costs the engine more than the bytes in it. What failed is sent
+many group commits, for one append costs Kafka more than the bytes in it. What failed is sent
 again as it was, the same bytes under the same sequence: a second copy does not count.
 """
 
@@ -45,7 +45,7 @@ class Shipment:
         self.batch = batch
         self.entry = encode_batch(batch)
         self.in_flight = True
-        self.behind = 0  # what the engine had, for certain, when this copy went
+        self.behind = 0  # what the replicated log had, for certain, when this copy went
         self.shipped_ms = now_ms  # the first copy: it may be the one that counted
 
 
@@ -82,7 +82,7 @@ class Shipper:
         self.waiting_bytes += len(piece.data)
 
     def ship(self, now_ms: int, *, beat: bool = False) -> list[Shipment]:
-        """Return what is to be appended to the engine's log now, in this order.
+        """Return what is to be appended to the replicated log now, in this order.
 
         Args:
             beat: if nothing else goes and nothing is open, an empty batch.

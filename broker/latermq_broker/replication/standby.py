@@ -33,7 +33,7 @@ class Standby:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._kept_s = 0.0
-        self._followed_ms: tuple[int, int] | None = None  # when, and the log's time then
+        self._applied_ms: tuple[int, int] | None = None  # when, and the log's time then
         self._disk: DiskWork | None = None
         self._failure: BaseException | None = None
         self.ready = asyncio.Event()  # for entries
@@ -50,8 +50,8 @@ class Standby:
         if pieces:
             self.copy.write(pieces)
             if self.engine is not None:
-                self.engine.follow(self.copy.end)
-                self._followed_ms = self._clock.now_ms(), self.copy.store.log.last_store_ms
+                self.engine.apply_up_to(self.copy.end)
+                self._applied_ms = self._clock.now_ms(), self.copy.store.log.last_store_ms
         return verdict
 
     async def warm_up_aside(self) -> None:
@@ -134,10 +134,10 @@ class Standby:
         Its last record says what it showed, if that was read when it was written: by an engine that
         follows. Otherwise the own clock has to do, which may be ahead.
         """
-        if self._followed_ms is None:
+        if self._applied_ms is None:
             self._clock.not_before(self.copy.store.log.last_store_ms)
         else:
-            read_ms, store_ms = self._followed_ms
+            read_ms, store_ms = self._applied_ms
             self._clock.go_on_from(store_ms + self._clock.now_ms() - read_ms)
 
     def _fail(self, error: BaseException) -> None:

@@ -37,7 +37,7 @@ class Gap(NamedTuple):
     """Entries that the owner does not know: from `begin` to before `end`."""
 
     begin: Offset
-    end: Offset | None  # None: the log's, as the engine says it when it is asked now
+    end: Offset | None  # None: the log's, as it says when it is asked now
     shipments: tuple[Shipment, ...]  # of which it was not told where they stand
 
 
@@ -143,7 +143,7 @@ class Tenure:
             self.shipper.add(piece, last=last)
 
     def step(self, now_ms: int) -> list[Shipment]:
-        """Return what is to be appended to the engine's log now, in this order."""
+        """Return what is to be appended to the replicated log now, in this order."""
         shipments = [] if self.fenced else self._due(now_ms)
         for shipment in shipments:
             shipment.behind = self.reader.offset

@@ -85,7 +85,7 @@ def begin_at(batch: Batch, offset: int) -> Standing:
     """
     if batch.fence or not batch.segment:
         raise DamagedBatchError(
-            offset, "the engine's log begins with it, and it does not begin a segment"
+            offset, "the replicated log begins with it, and it does not begin a segment"
         )
     before = Standing(batch.epoch, batch.token, batch.sequence - 1)
     return _with(before, batch, offset)

@@ -1,4 +1,4 @@
-"""Compares a directory's log with what its engine has of it, and puts back what differs.
+"""Compares a directory's log with the replicated log, and puts back what differs.
 
 Only what the directory is known to have durably is compared (`note.py`). Nobody writes there again:
 so this may be done, and mended, beside a broker that serves the directory.
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from latermq_broker.errors import StoreUnusableError
 from latermq_broker.replication.batch import cluster_hash
-from latermq_broker.replication.following import entries_of
+from latermq_broker.replication.entry_range import entries_of
 from latermq_broker.replication.note import Note
 from latermq_broker.replication.reader import Piece, Reader
 from latermq_broker.replication.replicated_log import ReplicatedLog
@@ -21,11 +21,11 @@ from latermq_broker.store.directory import LOG_NAME, segment_base
 from latermq_broker.store.files import Files, OpenMode, write_all
 from latermq_broker.store.log.segment import SEGMENT_SUFFIX, segment_name
 
-REFILL: Final = "empty the directory, and the broker fills it again from the engine"
+REFILL: Final = "empty the directory, and the broker fills it again from the replicated log"
 
 
 class Difference(NamedTuple):
-    """Bytes of the directory that are not those of the engine."""
+    """Bytes of the directory that are not those of the replicated log."""
 
     position: int
     end: int
@@ -34,9 +34,9 @@ class Difference(NamedTuple):
 class Verified(NamedTuple):
     """What was compared, and what of it differed."""
 
-    start: int  # of the log's bytes, which the directory and the engine have
+    start: int  # of the log's bytes, which both have
     end: int
-    entries: int  # of the engine that were read
+    entries: int  # of the replicated log that were read
     differences: list[Difference]
 
 
@@ -45,7 +45,7 @@ class Verifying:
 
     Args:
         note: of the directory.
-        repair: put the engine's bytes where others are.
+        repair: put the replicated log's bytes where others are.
     """
 
     def __init__(self, directory: Path, files: Files, note: Note, *, repair: bool) -> None:
@@ -55,12 +55,13 @@ class Verifying:
         self._repair = repair
         self._base = 0  # of the segment that is read
 
-    async def run(self, engine: ReplicatedLog) -> Verified:
+    async def run(self, replicated_log: ReplicatedLog) -> Verified:
         """Compare all that both have.
 
         Raises:
-            StoreUnusableError: the engine has less than the directory, or a segment is missing.
-            StoreError: as `Reader.read`, and as the engine.
+            StoreUnusableError: the replicated log has less than the directory, or a segment is
+                missing.
+            StoreError: as `Reader.read`, and as `ReplicatedLog.tail`.
             OSError: the directory cannot be read, or not be mended.
         """
         note = self._note
@@ -71,8 +72,10 @@ class Verifying:
             raise StoreUnusableError(f"{self._log} holds no segment: {REFILL}")
         reader = Reader(cluster_hash(note.cluster), note.shard)
         entries, differences = 0, list[Difference]()
-        async with aclosing(entries_of(engine, 0, await engine.end() if end else 0)) as following:
-            async for entry in following:
+        async with aclosing(
+            entries_of(replicated_log, 0, await replicated_log.end() if end else 0)
+        ) as tail:
+            async for entry in tail:
                 entries += 1
                 for piece in reader.read(entry)[1]:
                     if bases[0] <= piece.position < end:
@@ -83,7 +86,7 @@ class Verifying:
         known = (reader.standing or EMPTY).whole_end
         if known < end:
             raise StoreUnusableError(
-                f"the directory has the log up to {end}, the engine up to {known}: what it "
+                f"the directory has the log up to {end}, the replicated log up to {known}: what it "
                 "acknowledged is gone there"
             )
         return Verified(start, end, entries, differences)

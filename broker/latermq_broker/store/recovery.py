@@ -293,7 +293,7 @@ def whole_tail(scan: LogScan, until: int) -> Tail:
         raise CorruptRecordError(
             end,
             f"{scan.reason}, and the replicated log goes on up to {until}: empty the directory, "
-            "and the broker fills it again from the engine",
+            "and the broker fills it again from the replicated log",
         )
     return Tail(end, scan.epoch, None, None)
 

@@ -96,11 +96,11 @@ def test_a_log_is_handed_over_to_somebody(rig: CliRig) -> None:
     assert len(asked) == 2
 
 
-def test_there_must_be_a_copy_and_its_engine(rig: CliRig, tmp_path: Path) -> None:
+def test_there_must_be_a_copy_and_its_log(rig: CliRig, tmp_path: Path) -> None:
     words = ("cluster", "verify", str(tmp_path))
     assert "is no copy of a replicated log" in rig.run(*words).stderr
     write_note(RealFiles(), tmp_path, Note("shop", 0))
-    assert "no engine is named" in rig.run(*words).stderr
+    assert "no replicated log is named" in rig.run(*words).stderr
     file = tmp_path / "latermq.toml"
     file.write_text('[replication]\nkafka = "127.0.0.1:1"\ncluster = "other"\n')
     refused = rig.run(*words, "--config", str(file))

@@ -19,7 +19,7 @@ BATCH = Batch(SHOP, 7, 3, 0x0123456789ABCDEF, 42, 4096, b"bytes of a segment", s
 PART = BATCH._replace(sequence=43, data=b"", last=False, segment=0)
 FENCE = fence_of(SHOP, 7, 4, 0xFEDCBA9876543210)
 
-# They never change: what is in an engine stays readable.
+# They never change: what is in a replicated log stays readable.
 GOLDEN = {
     "a batch that begins a segment": (
         BATCH,

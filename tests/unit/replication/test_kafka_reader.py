@@ -6,9 +6,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from latermq_broker.errors import (
-    EngineGoneError,
     EntriesGoneError,
     EntriesLostError,
+    LogUnavailableError,
     StoreError,
 )
 from latermq_broker.replication.kafka_log import _Reader
@@ -48,9 +48,9 @@ class Consuming:
     [
         (7, (8, 20), EntriesGoneError, "entry 7 is gone, the log begins at 8"),
         (21, (8, 20), EntriesLostError, "asked for entry 21 of a log that ends at 20"),
-        (20, (8, 20), EngineGoneError, "out of range"),
-        (8, (8, 20), EngineGoneError, "out of range"),
-        (8, None, EngineGoneError, "an election"),
+        (20, (8, 20), LogUnavailableError, "out of range"),
+        (8, (8, 20), LogUnavailableError, "out of range"),
+        (8, None, LogUnavailableError, "an election"),
     ],
 )
 def test_what_was_trimmed_is_told_from_what_was_lost(

@@ -1,4 +1,4 @@
-"""What is wrong with an engine's topics or its clock, as far as it needs no engine to see it."""
+"""What is wrong with Kafka's topics or its clock, as far as it needs no Kafka to see it."""
 
 from types import SimpleNamespace
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from latermq_broker.errors import EngineGoneError, FencedError, StoreError
+from latermq_broker.errors import FencedError, LogUnavailableError, StoreError
 from latermq_broker.replication.kafka_log import KafkaWriter
 from latermq_broker.replication.replicated_log import UNTOLD
 
@@ -46,7 +46,7 @@ class Broken:
 @pytest.mark.parametrize(
     ("code", "offset", "kind"),
     [
-        (KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, 7, EngineGoneError),
+        (KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, 7, LogUnavailableError),
         (KafkaError._FENCED, -1001, FencedError),
     ],
 )

@@ -37,7 +37,7 @@ SHOP = cluster_hash("shop")
 
 
 def opened(directory: Path, note: Note = NEW) -> LocalCopy:
-    """Open it as if the engine had been asked."""
+    """Open it as if the replicated log had been asked."""
     copy = LocalCopy(directory, CONFIG, RealFiles(), note)
     copy.cut()
     return copy
@@ -154,7 +154,7 @@ def test_who_was_not_the_owner_is_told_nothing_of_what_was_cut(
     copy = opened(tmp_path)
     copy.claim(2, 78)
     copy.close()
-    assert "the engine lacks" not in caplog.text
+    assert "the replicated log lacks" not in caplog.text
 
 
 class Watched(RealFiles):
@@ -272,4 +272,4 @@ def test_nobody_goes_on_with_it_alone_and_nobody_repairs_it(tmp_path: Path) -> N
         refuse_replica(tmp_path)
     ended = CliRunner().invoke(repair, [str(tmp_path), "--skip", "--yes"])
     assert ended.exit_code == 2
-    assert "fills it again from the engine" in ended.output
+    assert "fills it again from the replicated log" in ended.output

@@ -11,9 +11,9 @@ from latermq_broker.clock import SystemClock
 from latermq_broker.config.config import Config
 from latermq_broker.engine.state.figures import DURATION_MS, Histogram
 from latermq_broker.errors import (
-    EngineGoneError,
     EntriesGoneError,
     EntriesLostError,
+    LogUnavailableError,
     StoreError,
 )
 from latermq_broker.observability.replication_figures import (
@@ -149,11 +149,11 @@ class FailingOnce(MembersInMemory):
         self._kind = kind
         self.failed = False
 
-    async def follow(self) -> AsyncIterator[Notice]:
+    async def tail(self) -> AsyncIterator[Notice]:
         if not self.failed:
             self.failed = True
             raise self._kind("here")
-        async for notice in super().follow():
+        async for notice in super().tail():
             yield notice
 
 
@@ -213,11 +213,11 @@ async def test_a_topic_that_is_away_is_said_once_and_asked_again(
     await member.close()
 
 
-@pytest.mark.parametrize("kind", [EngineGoneError, EntriesGoneError, EntriesLostError])
+@pytest.mark.parametrize("kind", [LogUnavailableError, EntriesGoneError, EntriesLostError])
 async def test_a_topic_that_cannot_be_read_on_is_read_anew(
     kind: type[StoreError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when its engine lost what it acknowledged: then all it has is to be read."""
+    """As when the log lost what it acknowledged: then all it has is to be read."""
     monkeypatch.setattr(announcing, "TELL_S", 0.0)
     topic = FailingOnce(kind)
     member = members(topic, "a")

@@ -96,10 +96,10 @@ async def test_a_pause_is_noticed_before_anybody_is_answered() -> None:
     """What became durable before it, and is told now, was perhaps decided by an owner before."""
     rig = EngineRig()
     log = rig.engine.store.log
-    engine = LogInMemory()
-    engine.entries.append(encode_batch(FENCE))
+    replicated_log = LogInMemory()
+    replicated_log.entries.append(encode_batch(FENCE))
     now_ms = 0
-    owner = Owner(engine, tenure(), log, lambda: now_ms, Note("shop", 0), lambda _: None)
+    owner = Owner(replicated_log, tenure(), log, lambda: now_ms, Note("shop", 0), lambda _: None)
     owner.begin()
     seen: list[int] = []
     owner.on_pause = lambda: seen.append(log.durable)
@@ -139,23 +139,23 @@ def fill_but(rig: EngineRig, left: int) -> None:
 @pytest.mark.parametrize("left", range(HEADER_BYTES, 2 * HEADER_BYTES, 8))
 async def test_the_engine_gets_the_end_of_a_segment_that_a_new_life_has_closed(left: int) -> None:
     """The first record of a life closes the segment if it does not fit: what closes it was written
-    before the owner was there, and whoever reads the engine's log has to find it."""
+    before the owner was there, and whoever reads the replicated log has to find it."""
     rig = EngineRig(store=short_store())
     shipped = ShippedLog(rig.engine.store.log)
     fill_but(rig, left)
     successor = DrivenStandby(shipped, rig.config, MemoryFiles(), lambda: rig.now_ms)
     assert successor.engine.store.log.end == rig.engine.store.log.end
-    engine = LogInMemory()
-    engine.entries = shipped.entries
+    replicated_log = LogInMemory()
+    replicated_log.entries = shipped.entries
     fence = fence_of(cluster_hash(CLUSTER), 0, 2, 2)
-    engine.entries.append(encode_batch(fence))
+    replicated_log.entries.append(encode_batch(fence))
     successor.catch_up()
     await successor.standby.begin_life()
     copy = successor.standby.copy
     log = copy.store.log
     assert len(log.segments) == 2
     owned = Tenure(fence, copy.reader, 0, -10_000)
-    owner = Owner(engine, owned, log, lambda: 0, copy.note, lambda _: None)
+    owner = Owner(replicated_log, owned, log, lambda: 0, copy.note, lambda _: None)
     owner.begin()
     async with asyncio.timeout(patient(30)):
         while owned.valid_end < log.end:
@@ -184,7 +184,7 @@ def noted(files: MemoryFiles) -> int:
 
 
 async def synced(owner: Owner) -> int:
-    """Have the disk have what was written; it waits for the engine, too."""
+    """Have the disk have what was written; it waits for a quorum, too."""
     log = owner._log
     log.write()
     log.synced(await asyncio.to_thread(log.sync))
@@ -218,12 +218,12 @@ async def test_who_ends_in_order_notes_all(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("fate", ["kept", "failed", "never kept"])
 async def test_an_owner_that_stops_hands_over_what_all_have(fate: str) -> None:
     fence = fence_of(1, 0, 1, 7)
-    engine = LogInMemory()
-    engine.entries.append(encode_batch(fence))
+    replicated_log = LogInMemory()
+    replicated_log.entries.append(encode_batch(fence))
     _, standing = judge(EMPTY, fence, 0)
     tenure = Tenure(fence, Reader(1, 0, standing, 1), 5_000, 0)
     log: Any = SimpleNamespace(durable=0, written=0)
-    owner = Owner(engine, tenure, log, lambda: 5_000, Note("shop", 0), lambda _: None)
+    owner = Owner(replicated_log, tenure, log, lambda: 5_000, Note("shop", 0), lambda _: None)
     synced: Later[None] = Later()
     if fate == "kept":
         synced.give(None)
@@ -232,6 +232,6 @@ async def test_an_owner_that_stops_hands_over_what_all_have(fate: str) -> None:
     await owner.hand_over(0 if fate == "never kept" else 60_000, synced)
     await owner.stop()
     last = hand_over_of(fence) if fate == "kept" else fence
-    assert engine.entries[-1] == encode_batch(last)
+    assert replicated_log.entries[-1] == encode_batch(last)
     with pytest.raises(StoreReadOnlyError):
         owner.until_kept(1)

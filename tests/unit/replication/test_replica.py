@@ -13,7 +13,7 @@ from latermq_broker.clock import SystemClock
 from latermq_broker.config.cluster import ClusterConfig
 from latermq_broker.config.config import Config, StoreConfig
 from latermq_broker.config.replication import ReplicationConfig
-from latermq_broker.errors import EngineGoneError, StoreError, StoreUnusableError
+from latermq_broker.errors import LogUnavailableError, StoreError, StoreUnusableError
 from latermq_broker.replication import replica as replica_module
 from latermq_broker.replication import standby as standby_module
 from latermq_broker.replication.batch import (
@@ -50,7 +50,7 @@ def decoded(entry: bytes) -> Batch:
     return decode_batch(entry, 0)
 
 
-class Engine(LogInMemory):
+class ClaimedLog(LogInMemory):
     """`claiming` is told of a claim under way."""
 
     def __init__(self, claiming: asyncio.Event) -> None:
@@ -62,7 +62,7 @@ class Engine(LogInMemory):
         return await super().claim(fence)
 
 
-class LateEngine(LogInMemory):
+class LateLog(LogInMemory):
     """An owner is in it, who is read of while the canary is on its way; then `stop` is set."""
 
     def __init__(self, stop: asyncio.Event) -> None:
@@ -75,13 +75,13 @@ class LateEngine(LogInMemory):
         await self._read.wait()
         asyncio.get_running_loop().call_soon(self._stop.set)
 
-    async def follow(self, offset: int) -> AsyncIterator[Entry]:
-        async for entry in super().follow(offset):
+    async def tail(self, offset: int) -> AsyncIterator[Entry]:
+        async for entry in super().tail(offset):
             yield entry
             self._read.set()
 
 
-class OldEngine(LogInMemory):
+class OldLog(LogInMemory):
     """What is read of it first ends with a hand-over; the rest comes when its end was asked for."""
 
     def __init__(self, stop: asyncio.Event) -> None:
@@ -93,8 +93,8 @@ class OldEngine(LogInMemory):
         self._asked.set()
         return await super().end()
 
-    async def follow(self, offset: int) -> AsyncIterator[Entry]:
-        async for entry in super().follow(offset):
+    async def tail(self, offset: int) -> AsyncIterator[Entry]:
+        async for entry in super().tail(offset):
             if entry.offset == 2:
                 await self._asked.wait()
             yield entry
@@ -129,7 +129,7 @@ class Electing(Ticking):
     async def end(self) -> int:
         if self._asked:
             self._stop.set()
-            raise EngineGoneError("the test is over")
+            raise LogUnavailableError("the test is over")
         self._asked = True
         self.now_ms += 4_000
         loop = asyncio.get_running_loop()
@@ -143,7 +143,7 @@ class Electing(Ticking):
 
 class Unread(Ticking):
     """The owner is back at the moment of the first claim: a beat of it stands before the fence.
-    Who claimed is not told that its fence stands, and sees it when it follows again."""
+    Who claimed is not told that its fence stands, and sees it when it reads again."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ class Unread(Ticking):
             return await super().claim(fence)
         self.beat_ms = self.now_ms
         self.entries += [encode_batch(beat(1)), fence]
-        raise EngineGoneError("a node of the engine is being started again")
+        raise LogUnavailableError("a node of Kafka is being started again")
 
 
 class NoSegments(RealFiles):
@@ -175,12 +175,12 @@ def fence(epoch: int, token: int) -> Batch:
 async def test_who_is_told_to_end_while_it_claims_does_not_serve(tmp_path: Path) -> None:
     """The signal would be lost otherwise: whoever serves waits for one of its own."""
     stop = asyncio.Event()
-    engine = Engine(stop)
+    replicated_log = ClaimedLog(stop)
     place = ReplicaPlace(cluster="shop", shard=0, directory=tmp_path / "data")
-    replica = Replica(place, engine, Config(), RealFiles(), lambda: 1_000)
+    replica = Replica(place, replicated_log, Config(), RealFiles(), lambda: 1_000)
     assert await replica.take_over(SystemClock(), stop) is None
     take_lock(RealFiles(), place.directory)
-    assert len(engine.entries) == 1
+    assert len(replicated_log.entries) == 1
     note = read_note(RealFiles(), place.directory)
     assert note is not None
     assert note.mine[0] == 1  # so the next start there need not wait
@@ -192,13 +192,13 @@ async def test_who_reads_of_an_owner_while_it_asks_the_engine_claims_nothing(
     """With an empty directory nobody waits for silence: the log may have no owner yet."""
     stop = asyncio.Event()
     place = ReplicaPlace(cluster="shop", shard=0, directory=tmp_path / "data")
-    engine = LateEngine(stop)
-    replica = Replica(place, engine, Config(), RealFiles(), lambda: 1_000)
+    replicated_log = LateLog(stop)
+    replica = Replica(place, replicated_log, Config(), RealFiles(), lambda: 1_000)
     assert await replica.take_over(SystemClock(), stop) is None
-    assert len(engine.entries) == 1, "it claimed the log of an owner that lives"
+    assert len(replicated_log.entries) == 1, "it claimed the log of an owner that lives"
 
 
-class AskedEngine(Engine):
+class AskedLog(ClaimedLog):
     """Counts how often it was asked whether it takes anything."""
 
     def __init__(self, claiming: asyncio.Event) -> None:
@@ -212,30 +212,30 @@ class AskedEngine(Engine):
 async def test_who_is_not_to_own_it_first_leaves_a_new_log_to_others(tmp_path: Path) -> None:
     """So the machine that is started first does not get all shards."""
     stop, now_ms = asyncio.Event(), 1_000
-    engine = AskedEngine(stop)
+    replicated_log = AskedLog(stop)
     place = ReplicaPlace(cluster="shop", shard=0, directory=tmp_path / "data")
     cluster = ClusterConfig(shards=("127.0.0.1:81;127.0.0.1:82",), machine=1)
     config = Config(cluster=cluster, replication=ReplicationConfig(kafka="k:1"))
-    replica = Replica(place, engine, config, RealFiles(), lambda: now_ms)
+    replica = Replica(place, replicated_log, config, RealFiles(), lambda: now_ms)
     standing_by = asyncio.create_task(replica.take_over(SystemClock(), stop))
     await asyncio.sleep(0)
     now_ms += TAKE_OVER_MS + RANK_MS - 1
-    while engine.asked < 3:
+    while replicated_log.asked < 3:
         await asyncio.sleep(0.01)
-    assert not engine.entries
+    assert not replicated_log.entries
     now_ms += 1
     assert await standing_by is None  # it claims the log, which tells it to end
-    assert len(engine.entries) == 1
+    assert len(replicated_log.entries) == 1
 
 
 async def test_two_clusters_in_one_topic_are_told_apart(tmp_path: Path) -> None:
-    engine, stop = LogInMemory(), asyncio.Event()
-    engine.entries.append(encode_batch(fence_of(cluster_hash("other"), 0, 1, 77)))
+    replicated_log, stop = LogInMemory(), asyncio.Event()
+    replicated_log.entries.append(encode_batch(fence_of(cluster_hash("other"), 0, 1, 77)))
     place = ReplicaPlace(cluster="shop", shard=0, directory=tmp_path / "data")
-    replica = Replica(place, engine, Config(), RealFiles(), lambda: 1_000)
+    replica = Replica(place, replicated_log, Config(), RealFiles(), lambda: 1_000)
     with pytest.raises(StoreUnusableError, match="two clusters may not share a topic"):
         await replica.take_over(SystemClock(), stop)
-    assert len(engine.entries) == 1
+    assert len(replicated_log.entries) == 1
 
 
 async def test_an_election_in_the_engine_moves_no_log(
@@ -243,11 +243,11 @@ async def test_an_election_in_the_engine_moves_no_log(
 ) -> None:
     monkeypatch.setattr(replica_module, "LOOK_S", 0.0)
     stop = asyncio.Event()
-    engine = Electing(stop)
+    replicated_log = Electing(stop)
     place = ReplicaPlace(cluster="shop", shard=0, directory=tmp_path / "data")
-    replica = Replica(place, engine, Config(), RealFiles(), engine.look)
+    replica = Replica(place, replicated_log, Config(), RealFiles(), replicated_log.look)
     assert await replica.take_over(SystemClock(), stop) is None
-    assert engine.fences() == [ANOTHER], "it fenced an owner that lives"
+    assert replicated_log.fences() == [ANOTHER], "it fenced an owner that lives"
 
 
 async def test_whose_own_fence_stands_last_waits_for_the_owner_before_all_the_same(
@@ -255,55 +255,57 @@ async def test_whose_own_fence_stands_last_waits_for_the_owner_before_all_the_sa
 ) -> None:
     """Nobody is the owner of that fence, and the one whom it fenced may not know of it yet."""
     monkeypatch.setattr(replica_module, "LOOK_S", 0.0)
-    engine = Unread()
+    replicated_log = Unread()
     place = ReplicaPlace(cluster="shop", shard=0, directory=tmp_path / "data")
     config = Config(store=StoreConfig(segment_bytes=17 << 20))
-    replica = Replica(place, engine, config, RealFiles(), engine.look)
+    replica = Replica(place, replicated_log, config, RealFiles(), replicated_log.look)
     owned = await replica.take_over(SystemClock(), asyncio.Event())
     assert owned is not None
     owner, own_engine, _ = owned
     own_engine.store.abandon()
-    assert len(engine.fences()) == 3
-    engine.now_ms = engine.beat_ms + SILENT_MS
-    assert not owner._tenure.serving(engine.now_ms), "two serve: the one before has a fresh proof"
+    assert len(replicated_log.fences()) == 3
+    replicated_log.now_ms = replicated_log.beat_ms + SILENT_MS
+    assert not owner._tenure.serving(replicated_log.now_ms), (
+        "two serve: the one before has a fresh proof"
+    )
 
 
 async def test_who_was_started_again_waits_for_the_owner_before_that_its_note_knows(
     tmp_path: Path,
 ) -> None:
     """All that the log has of that one is in the note; behind it comes only the own fence."""
-    engine = LogInMemory()
-    engine.now_ms, mine = 10_000, fence(2, 8)
-    engine.entries = [encode_batch(ANOTHER), encode_batch(beat(1))]
+    replicated_log = LogInMemory()
+    replicated_log.now_ms, mine = 10_000, fence(2, 8)
+    replicated_log.entries = [encode_batch(ANOTHER), encode_batch(beat(1))]
     place = ReplicaPlace(cluster="shop", shard=0, directory=tmp_path / "data")
     config = Config(store=StoreConfig(segment_bytes=17 << 20))
     copy = LocalCopy(place.directory, config.store, RealFiles(), Note("shop", 0))
-    for offset, entry in enumerate(engine.entries):
+    for offset, entry in enumerate(replicated_log.entries):
         copy.reader.read(Entry(offset, entry))
     await copy.keep()
     copy.claim(mine.epoch, mine.token)
     copy.close()
-    engine.entries.append(encode_batch(mine))
-    replica = Replica(place, engine, config, RealFiles(), lambda: engine.now_ms)
+    replicated_log.entries.append(encode_batch(mine))
+    replica = Replica(place, replicated_log, config, RealFiles(), lambda: replicated_log.now_ms)
     owned = await replica.take_over(SystemClock(), asyncio.Event())
     assert owned is not None
     owned.engine.store.abandon()
-    assert not owned.owner._tenure.serving(engine.now_ms), "two serve"
+    assert not owned.owner._tenure.serving(replicated_log.now_ms), "two serve"
 
 
 async def test_whose_own_fence_stands_last_waits_for_nobody_otherwise(tmp_path: Path) -> None:
-    engine = LogInMemory()
-    engine.now_ms = 10_000
+    replicated_log = LogInMemory()
+    replicated_log.now_ms = 10_000
     place = ReplicaPlace(cluster="shop", shard=0, directory=tmp_path / "data")
     config = Config(store=StoreConfig(segment_bytes=17 << 20))
     for life in (1, 2):
-        replica = Replica(place, engine, config, RealFiles(), lambda: engine.now_ms)
+        replica = Replica(place, replicated_log, config, RealFiles(), lambda: replicated_log.now_ms)
         owned = await replica.take_over(SystemClock(), asyncio.Event())
         assert owned is not None
         owner, own_engine, _ = owned
         own_engine.store.abandon()
-        assert len(engine.entries) == life
-        assert owner._tenure.serving(engine.now_ms)
+        assert len(replicated_log.entries) == life
+        assert owner._tenure.serving(replicated_log.now_ms)
 
 
 async def test_a_note_never_says_more_than_the_directory_has(
@@ -312,12 +314,14 @@ async def test_a_note_never_says_more_than_the_directory_has(
     """What was read last could not be written, for the disk was full."""
     monkeypatch.setattr(standby_module, "KEEP_S", 0.0)
     rig = EngineRig(store=short_store())
-    engine = LogInMemory()
-    engine.entries = ShippedLog(rig.engine.store.log).entries
+    replicated_log = LogInMemory()
+    replicated_log.entries = ShippedLog(rig.engine.store.log).entries
     rig.send("one")
     files = NoSegments()
     place = ReplicaPlace(cluster=CLUSTER, shard=0, directory=tmp_path / "data")
-    replica = Replica(place, engine, rig.config, files, lambda: 0)  # no silence: the clock stands
+    replica = Replica(
+        place, replicated_log, rig.config, files, lambda: 0
+    )  # no silence: the clock stands
     following = asyncio.create_task(replica.take_over(SystemClock(), asyncio.Event()))
     async with asyncio.timeout(patient(30)):
         while replica.figures().position < rig.engine.store.log.end:
@@ -334,13 +338,13 @@ async def test_a_note_never_says_more_than_the_directory_has(
 
 async def test_a_log_that_was_handed_over_is_claimed_at_once(tmp_path: Path) -> None:
     """By a clock that stands: nobody waits for silence, nor for that of the owner before."""
-    engine = LogInMemory()
-    engine.entries = [encode_batch(fence(1, 7)), encode_batch(hand_over_of(fence(1, 7)))]
+    replicated_log = LogInMemory()
+    replicated_log.entries = [encode_batch(fence(1, 7)), encode_batch(hand_over_of(fence(1, 7)))]
     place = ReplicaPlace(cluster="shop", shard=0, directory=tmp_path / "data")
-    replica = Replica(place, engine, Config(), RealFiles(), lambda: 1_000)
+    replica = Replica(place, replicated_log, Config(), RealFiles(), lambda: 1_000)
     owned = await replica.take_over(SystemClock(), asyncio.Event())
     assert owned is not None
-    assert decode_batch(engine.entries[2], 2).epoch == 3
+    assert decode_batch(replicated_log.entries[2], 2).epoch == 3
     assert owned.owner.figures().epoch == 3
     serving = asyncio.Event()
     owned.owner.on_serving = lambda now: serving.set() if now else None
@@ -354,15 +358,15 @@ async def test_a_log_that_was_handed_over_is_claimed_at_once(tmp_path: Path) -> 
 
 async def test_a_hand_over_of_long_ago_is_not_claimed(tmp_path: Path) -> None:
     stop = asyncio.Event()
-    engine = OldEngine(stop)
-    engine.entries = [
+    replicated_log = OldLog(stop)
+    replicated_log.entries = [
         encode_batch(fence(1, 7)), encode_batch(hand_over_of(fence(1, 7))),
         encode_batch(fence(3, 8)),
     ]  # fmt: skip
     place = ReplicaPlace(cluster="shop", shard=0, directory=tmp_path / "data")
-    replica = Replica(place, engine, Config(), RealFiles(), lambda: 1_000)
+    replica = Replica(place, replicated_log, Config(), RealFiles(), lambda: 1_000)
     assert await replica.take_over(SystemClock(), stop) is None
-    assert len(engine.entries) == 3
+    assert len(replicated_log.entries) == 3
 
 
 @pytest.mark.parametrize("given_up", [False, True])
@@ -374,24 +378,26 @@ async def test_who_handed_over_leaves_the_log_to_others_for_a_while(
     monkeypatch.setattr(replica_module, "LOOK_S", 0.001)
     now_ms = count(1_000, 50)
     place = ReplicaPlace(cluster="shop", shard=0, directory=tmp_path / "data")
-    engine, stop = LogInMemory(), asyncio.Event()
+    replicated_log, stop = LogInMemory(), asyncio.Event()
     claims: list[int] = []
 
     async def claim(batch: bytes) -> int:
         claims.append(next(now_ms))
         stop.set()  # and so it does not serve
-        return await LogInMemory.claim(engine, batch)
+        return await LogInMemory.claim(replicated_log, batch)
 
-    monkeypatch.setattr(engine, "claim", claim)
+    monkeypatch.setattr(replicated_log, "claim", claim)
     for mine in (False, True):
         stop.clear()
-        replica = Replica(place, engine, Config(), RealFiles(), lambda: next(now_ms))
+        replica = Replica(place, replicated_log, Config(), RealFiles(), lambda: next(now_ms))
         began_ms = next(now_ms)
         again = mine and yields
         assert await replica.take_over(SystemClock(), stop, yields=again) is None
         assert (claims[-1] - began_ms >= TAKE_OVER_MS) is again
         if not given_up:
-            engine.entries.append(encode_batch(hand_over_of(decode_batch(engine.entries[-1], 0))))
+            replicated_log.entries.append(
+                encode_batch(hand_over_of(decode_batch(replicated_log.entries[-1], 0)))
+            )
 
 
 class Trimmed(LogInMemory):
@@ -413,46 +419,50 @@ class Trimmed(LogInMemory):
         )
         assert self.front > 2
 
-    async def follow(self, offset: int) -> AsyncIterator[Entry]:
-        async for entry in super().follow(offset):
+    async def tail(self, offset: int) -> AsyncIterator[Entry]:
+        async for entry in super().tail(offset):
             yield entry
             if entry.offset == 1:
                 self.begin = self.front
-                raise EngineGoneError("a node of the engine is being started again")
+                raise LogUnavailableError("a node of Kafka is being started again")
 
 
 async def test_a_filling_that_trimming_overtakes_begins_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is in the directory that the engine did not just give."""
+    """Nothing is in the directory that the replicated log did not just give."""
     monkeypatch.setattr(replica_module, "AWAY_S", 0.0)
-    engine, stop = Trimmed(), asyncio.Event()
+    replicated_log, stop = Trimmed(), asyncio.Event()
     place = ReplicaPlace(cluster=CLUSTER, shard=0, directory=tmp_path / "data")
-    replica = Replica(place, engine, engine.rig.config, RealFiles(), lambda: 0)  # no silence
+    replica = Replica(
+        place, replicated_log, replicated_log.rig.config, RealFiles(), lambda: 0
+    )  # no silence
     following = asyncio.create_task(replica.take_over(SystemClock(), stop))
     async with asyncio.timeout(patient(30)):
-        while replica.figures().position < engine.rig.engine.store.log.end:
+        while replica.figures().position < replicated_log.rig.engine.store.log.end:
             await asyncio.sleep(0)
     stop.set()
     assert await following is None
     names = sorted(path.name for path in (place.directory / LOG_NAME).iterdir())
-    assert names[0] == segment_name(engine.base)
+    assert names[0] == segment_name(replicated_log.base)
 
 
 async def test_a_directory_that_trimming_overtook_while_it_was_closed_is_left_alone(
     tmp_path: Path,
 ) -> None:
     """It may have been more than a copy: whoever empties it has looked."""
-    engine = Trimmed()
+    replicated_log = Trimmed()
     place = ReplicaPlace(cluster=CLUSTER, shard=0, directory=tmp_path / "data")
-    copy = LocalCopy(place.directory, engine.rig.config.store, RealFiles(), Note(CLUSTER, 0))
+    copy = LocalCopy(
+        place.directory, replicated_log.rig.config.store, RealFiles(), Note(CLUSTER, 0)
+    )
     copy.cut()
     for offset in range(2):
-        copy.write(copy.reader.read(Entry(offset, engine.entries[offset]))[1])
+        copy.write(copy.reader.read(Entry(offset, replicated_log.entries[offset]))[1])
     await copy.keep()
     copy.close()
-    engine.begin = engine.front
-    replica = Replica(place, engine, engine.rig.config, RealFiles(), lambda: 0)
+    replicated_log.begin = replicated_log.front
+    replica = Replica(place, replicated_log, replicated_log.rig.config, RealFiles(), lambda: 0)
     with pytest.raises(StoreUnusableError, match="too old"):
         await replica.take_over(SystemClock(), asyncio.Event())
     assert (place.directory / LOG_NAME / segment_name(0)).exists()

@@ -39,15 +39,15 @@ class Slow(RealFiles):
             self.meanwhile.pop(0)()
 
 
-class Engine(LogInMemory):
+class ReadLog(LogInMemory):
     """Tells when its entry `FASTER` was read."""
 
     def __init__(self) -> None:
         super().__init__()
         self.read = threading.Event()
 
-    async def follow(self, offset: int) -> AsyncIterator[Entry]:
-        async for entry in super().follow(offset):
+    async def tail(self, offset: int) -> AsyncIterator[Entry]:
+        async for entry in super().tail(offset):
             yield entry
             if entry.offset == FASTER:
                 self.read.set()
@@ -59,19 +59,22 @@ def fence(epoch: int) -> Batch:
 
 async def test_who_reads_of_another_while_it_syncs_does_not_outbid_it(tmp_path: Path) -> None:
     """Else the other one, which was faster, would serve for a moment, and end."""
-    engine, files = Engine(), Slow()
-    engine.entries = [encode_batch(fence(1)), encode_batch(hand_over_of(fence(1)))]
+    replicated_log, files = ReadLog(), Slow()
+    replicated_log.entries = [encode_batch(fence(1)), encode_batch(hand_over_of(fence(1)))]
     place = ReplicaPlace(cluster="shop", shard=0, directory=tmp_path / "data")
-    replica = Replica(place, engine, Config(), files, lambda: 1_000)  # no silence
+    replica = Replica(place, replicated_log, Config(), files, lambda: 1_000)  # no silence
 
     def faster() -> None:
-        engine.entries.append(encode_batch(fence(3)))
-        engine.read.wait()
+        replicated_log.entries.append(encode_batch(fence(3)))
+        replicated_log.read.wait()
 
-    files.meanwhile = [faster, lambda: engine.entries.append(encode_batch(hand_over_of(fence(3))))]
+    files.meanwhile = [
+        faster,
+        lambda: replicated_log.entries.append(encode_batch(hand_over_of(fence(3)))),
+    ]
     owned = await replica.take_over(SystemClock(), asyncio.Event())
     assert owned is not None
-    assert [decode_batch(entry, 0).epoch for entry in engine.entries] == [1, 2, 3, 4, 5]
+    assert [decode_batch(entry, 0).epoch for entry in replicated_log.entries] == [1, 2, 3, 4, 5]
     assert owned.owner.figures().epoch == 5
     await owned.disk.join()
     owned.disk.close()

@@ -31,7 +31,7 @@ PLACE: Final = ReplicaPlace(cluster=CLUSTER, shard=0, directory=DIRECTORY)
 
 
 class Shop:
-    """An owner that has written something, the engine that has it, and a standby's disk."""
+    """An owner that has written something, the log that has it, and a standby's disk."""
 
     def __init__(self) -> None:
         self.rig = EngineRig()
@@ -56,14 +56,16 @@ class Shop:
             driven.catch_up()
         await driven.standby.close()
 
-    def engine(self) -> LogInMemory:
-        engine = LogInMemory()
-        engine.entries = list(self.shipped.entries)
-        return engine
+    def replicated_log(self) -> LogInMemory:
+        replicated_log = LogInMemory()
+        replicated_log.entries = list(self.shipped.entries)
+        return replicated_log
 
-    def replica(self, engine: LogInMemory, now_ms: Callable[[], int] = lambda: 1_000) -> Replica:
+    def replica(
+        self, replicated_log: LogInMemory, now_ms: Callable[[], int] = lambda: 1_000
+    ) -> Replica:
         """Return a standby that hears the owner for as long as `now_ms` stands."""
-        return Replica(PLACE, engine, self.rig.config, self.files, now_ms)
+        return Replica(PLACE, replicated_log, self.rig.config, self.files, now_ms)
 
 
 def stored(engine: Engine) -> int:
@@ -86,7 +88,7 @@ async def test_a_directory_goes_on_where_it_was() -> None:
     shop, stop = Shop(), asyncio.Event()
     await shop.copied()
     shop.write("m-3")
-    replica = shop.replica(shop.engine())
+    replica = shop.replica(shop.replicated_log())
     standing_by = asyncio.create_task(replica.take_over(SystemClock(), stop))
     await until(lambda: replica.figures().position == shop.rig.engine.store.log.end)
     stop.set()
@@ -105,10 +107,10 @@ class Counted(LogInMemory):
         self.asked += 1
         return await super().end()
 
-    async def follow(self, offset: int) -> AsyncIterator[Entry]:
+    async def tail(self, offset: int) -> AsyncIterator[Entry]:
         while self.asked < ASKED:
             await asyncio.sleep(0)
-        async for entry in super().follow(offset):
+        async for entry in super().tail(offset):
             yield entry
 
 
@@ -125,13 +127,13 @@ async def test_the_log_of_a_topic_that_was_made_anew_is_refused(
     before = {path: bytes(inode.data) for path, inode in shop.files.inodes.items()}
     for number in range(messages):
         other.write(f"n-{number}")
-    engine = Counted(list(other.shipped.entries) if messages else [])
-    there = len(engine.entries)
+    replicated_log = Counted(list(other.shipped.entries) if messages else [])
+    there = len(replicated_log.entries)
     ticks = count(0, 100)
-    replica = shop.replica(engine, lambda: next(ticks))  # in which it would claim
+    replica = shop.replica(replicated_log, lambda: next(ticks))  # in which it would claim
     with pytest.raises(StoreUnusableError, match="was the topic deleted and made anew"):
         await replica.take_over(SystemClock(), asyncio.Event())
-    assert len(engine.entries) == there
+    assert len(replicated_log.entries) == there
     after = {path: bytes(inode.data) for path, inode in shop.files.inodes.items()}
     assert after == before
     shop.files.unlink(DIRECTORY / REPLICA_NAME)  # the page says: a broker that is alone may have it
@@ -144,12 +146,12 @@ async def test_the_log_of_a_topic_that_was_made_anew_is_refused(
 async def test_what_an_engine_lost_behind_the_note_is_cut_and_told(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of what the directory's broker was the owner of; what the engine has comes back from it."""
+    """Of what the directory's broker was the owner of; what the log has comes back from it."""
     monkeypatch.setattr(replica_module, "LOOK_S", 0.0)
     shop = Shop()
     shop.write("m-3")
     await shop.copied("m-4")
-    engine = shop.engine()
+    replicated_log = shop.replicated_log()
     there = shop.rig.engine.store.log.end
     shop.write("m-5")
     await shop.copied()
@@ -164,11 +166,11 @@ async def test_what_an_engine_lost_behind_the_note_is_cut_and_told(
         sequence=0, end=0, segment_end=0, whole_end=0, whole_segment_end=0
     ), segments=())  # fmt: skip
     write_note(shop.files, DIRECTORY, known)
-    replica = shop.replica(engine, lambda: 1_000)
+    replica = shop.replica(replicated_log, lambda: 1_000)
     owned = await replica.take_over(SystemClock(), asyncio.Event())
     assert owned is not None
     assert stored(owned.engine) == 4
-    [said] = [each for each in caplog.records if "the engine lacks" in each.message]
+    [said] = [each for each in caplog.records if "the replicated log lacks" in each.message]
     assert lost - 8 < vars(said)["bytes"] <= lost  # a record is filled up with zeros
     assert vars(said)["position"] == there
     await owned.disk.join()
@@ -181,16 +183,16 @@ async def test_a_log_that_lost_entries_while_it_was_followed_is_not_claimed(
 ) -> None:
     monkeypatch.setattr(replica_module, "LOOK_S", 0.0)
     shop, stop = Shop(), asyncio.Event()
-    engine = Counted(list(shop.shipped.entries))
+    replicated_log = Counted(list(shop.shipped.entries))
     now_ms = 1_000
-    replica = shop.replica(engine, lambda: now_ms)
+    replica = shop.replica(replicated_log, lambda: now_ms)
     standing_by = asyncio.create_task(replica.take_over(SystemClock(), stop))
     await until(lambda: replica.figures().position == shop.rig.engine.store.log.end)
-    engine.entries.clear()
+    replicated_log.entries.clear()
     now_ms += 60_000  # of silence
-    asked = engine.asked
-    await until(lambda: engine.asked > asked + ASKED)
-    assert not engine.entries
+    asked = replicated_log.asked
+    await until(lambda: replicated_log.asked > asked + ASKED)
+    assert not replicated_log.entries
     stop.set()
     assert await standing_by is None
 
@@ -203,7 +205,7 @@ async def test_the_loop_goes_on_while_the_first_replay_runs(
 ) -> None:
     """Its figures are asked for, and it says that it lives."""
     shop, stop = Shop(), asyncio.Event()
-    engine = shop.engine()
+    replicated_log = shop.replicated_log()
     replaying, go_on, loop = asyncio.Event(), threading.Event(), asyncio.get_running_loop()
 
     def slowly(*arguments: object) -> Engine:
@@ -212,12 +214,12 @@ async def test_the_loop_goes_on_while_the_first_replay_runs(
         return Engine.behind(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(standby_module, "Engine", SimpleNamespace(behind=slowly))
-    replica = shop.replica(engine)
+    replica = shop.replica(replicated_log)
     standing_by = asyncio.create_task(replica.take_over(SystemClock(), stop))
     await replaying.wait()
     replayed = replica.figures().position
     shop.write("m-3")
-    engine.entries = list(shop.shipped.entries)
+    replicated_log.entries = list(shop.shipped.entries)
     for _ in range(20):
         await asyncio.sleep(0)
     assert replica.figures().position == replayed, "it was written to while it was read"
@@ -232,7 +234,7 @@ class Flood(LogInMemory):
 
     all_read = False
 
-    async def follow(self, offset: int) -> AsyncIterator[Entry]:
+    async def tail(self, offset: int) -> AsyncIterator[Entry]:
         for at in range(offset, 2_000_000):
             yield Entry(at, b"of somebody else")
         self.all_read = True
@@ -241,12 +243,12 @@ class Flood(LogInMemory):
 
 async def test_the_loop_goes_on_while_entries_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_module, "LOOK_S", 0.0)
-    stop, engine = asyncio.Event(), Flood()
-    standing_by = asyncio.create_task(Shop().replica(engine).take_over(SystemClock(), stop))
+    stop, replicated_log = asyncio.Event(), Flood()
+    standing_by = asyncio.create_task(Shop().replica(replicated_log).take_over(SystemClock(), stop))
     await asyncio.sleep(0)
     stop.set()
     assert await standing_by is None
-    assert not engine.all_read
+    assert not replicated_log.all_read
 
 
 # --- a claim -----------------------------------------------------------------------------------
@@ -266,15 +268,15 @@ class LateOwner(LogInMemory):
 async def test_first_bytes_may_come_with_the_claim(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_module, "LOOK_S", 0.0)
     shop, stop, ticks = Shop(), asyncio.Event(), count(0, 100)
-    engine = LateOwner()
-    fence, *engine.on_its_way = shop.shipped.entries
-    engine.entries = [fence]
-    replica = shop.replica(engine, lambda: next(ticks))
+    replicated_log = LateOwner()
+    fence, *replicated_log.on_its_way = shop.shipped.entries
+    replicated_log.entries = [fence]
+    replica = shop.replica(replicated_log, lambda: next(ticks))
     owned = await replica.take_over(SystemClock(), stop)
     assert owned is not None
     mine = owned[1]
-    assert len(engine.on_its_way) == 0
-    assert decode_batch(engine.entries[-1], 0).fence
+    assert len(replicated_log.on_its_way) == 0
+    assert decode_batch(replicated_log.entries[-1], 0).fence
     log, before = mine.store.log, shop.rig.engine.store.log
     assert [each.base for each in log.segments] == [0]
     assert log.uuid == before.uuid

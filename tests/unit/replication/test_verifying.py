@@ -1,9 +1,7 @@
-"""A directory's log beside the engine's: what differs is told, and put back from there."""
+"""A directory's log beside the replicated one: what differs is told, and put back from there."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,35 +15,27 @@ from latermq_broker.replication.verifying import Difference, Verified, Verifying
 from latermq_broker.store.directory import LOG_NAME
 from latermq_broker.store.files import OpenMode, RealFiles
 from latermq_broker.store.log.segment import SegmentHeader, encode_segment_header, segment_name
+from support.log_in_memory import LogInMemory
 
 SIZE = 8_192
 SHOP = cluster_hash("shop")
 
 
-class Engine:
-    """A log of entries, of which the first may have been trimmed. Never waits for more."""
-
-    def __init__(self, begin: int = 0) -> None:
-        fence = fence_of(SHOP, 3, 1, 77)
-        headers = [
-            encode_segment_header(SegmentHeader(base, SIZE, b"u" * 16, 5)) for base in (0, SIZE)
-        ]
-        batches: list[Batch] = [
-            fence,
-            fence._replace(sequence=1, data=headers[0] + b"one", segment=SIZE, fence=False),
-            fence._replace(sequence=2, position=67, data=b"two", fence=False),
-            fence._replace(sequence=3, position=SIZE, data=headers[1], segment=SIZE, fence=False),
-            fence._replace(sequence=4, position=SIZE + 64, data=bytes(range(99)), fence=False),
-        ]
-        self.entries = [Entry(at, encode_batch(batch)) for at, batch in enumerate(batches)]
-        self.begin = begin
-
-    async def follow(self, offset: int) -> AsyncIterator[Entry]:
-        for entry in self.entries[max(self.begin, offset) :]:
-            yield entry
-
-    async def end(self) -> int:
-        return len(self.entries)
+def shop_log(begin: int = 0) -> LogInMemory:
+    """Return a log of two segments, of which what is before `begin` was trimmed."""
+    fence = fence_of(SHOP, 3, 1, 77)
+    headers = [encode_segment_header(SegmentHeader(base, SIZE, b"u" * 16, 5)) for base in (0, SIZE)]
+    batches: list[Batch] = [
+        fence,
+        fence._replace(sequence=1, data=headers[0] + b"one", segment=SIZE, fence=False),
+        fence._replace(sequence=2, position=67, data=b"two", fence=False),
+        fence._replace(sequence=3, position=SIZE, data=headers[1], segment=SIZE, fence=False),
+        fence._replace(sequence=4, position=SIZE + 64, data=bytes(range(99)), fence=False),
+    ]
+    replicated_log = LogInMemory()
+    replicated_log.entries = [encode_batch(batch) for batch in batches]
+    replicated_log.begin = begin
+    return replicated_log
 
 
 @pytest.fixture
@@ -53,8 +43,8 @@ def note(tmp_path: Path) -> Note:
     """What says of `tmp_path` that it has all of it."""
     copy = LocalCopy(tmp_path, StoreConfig(), RealFiles(), Note("shop", 3))
     copy.cut()
-    for entry in Engine().entries:
-        copy.write(copy.reader.read(entry)[1])
+    for offset, entry in enumerate(shop_log().entries):
+        copy.write(copy.reader.read(Entry(offset, entry))[1])
     asyncio.run(copy.keep())
     copy.close()
     return copy.note
@@ -69,12 +59,17 @@ def spoil(directory: Path, position: int) -> None:
 
 
 async def verified(
-    directory: Path, note: Note, engine: Engine | None = None, *, repair: bool = False
+    directory: Path,
+    note: Note,
+    replicated_log: LogInMemory | None = None,
+    *,
+    repair: bool = False,
 ) -> Verified:
-    return await Verifying(directory, RealFiles(), note, repair=repair).run(engine or Engine())  # type: ignore[arg-type]
+    verifying = Verifying(directory, RealFiles(), note, repair=repair)
+    return await verifying.run(replicated_log or shop_log())
 
 
-async def test_a_sound_copy_is_as_the_engine_has_it(tmp_path: Path, note: Note) -> None:
+async def test_a_sound_copy_is_as_the_log_has_it(tmp_path: Path, note: Note) -> None:
     assert await verified(tmp_path, note) == Verified(0, SIZE + 163, 5, [])
 
 
@@ -101,9 +96,9 @@ async def test_a_file_that_was_cut_short_comes_back(tmp_path: Path, note: Note) 
     assert path.read_bytes() == whole[:163]
 
 
-async def test_what_the_engine_has_dropped_is_not_compared(tmp_path: Path, note: Note) -> None:
+async def test_what_the_log_has_dropped_is_not_compared(tmp_path: Path, note: Note) -> None:
     spoil(tmp_path, 66)
-    assert await verified(tmp_path, note, Engine(begin=3)) == Verified(SIZE, SIZE + 163, 2, [])
+    assert await verified(tmp_path, note, shop_log(begin=3)) == Verified(SIZE, SIZE + 163, 2, [])
 
 
 async def test_what_the_directory_has_dropped_is_not_compared(tmp_path: Path, note: Note) -> None:
@@ -123,8 +118,7 @@ class Vanishing(RealFiles):
 async def test_what_the_directory_drops_meanwhile_is_not_compared(
     tmp_path: Path, note: Note
 ) -> None:
-    engine: Any = Engine()
-    done = await Verifying(tmp_path, Vanishing(), note, repair=False).run(engine)
+    done = await Verifying(tmp_path, Vanishing(), note, repair=False).run(shop_log())
     assert done.differences == []
 
 
@@ -135,14 +129,16 @@ async def test_what_is_written_behind_the_note_is_not_looked_at(tmp_path: Path, 
     assert await verified(tmp_path, older, repair=True) == Verified(0, 70, 3, [])
 
 
-async def test_an_engine_that_lost_entries_is_told_of(tmp_path: Path, note: Note) -> None:
-    engine = Engine()
-    del engine.entries[4:]
-    with pytest.raises(StoreUnusableError, match=f"up to {SIZE + 163}, the engine up to 8256"):
-        await verified(tmp_path, note, engine)
-    engine.entries.clear()
-    with pytest.raises(StoreUnusableError, match="the engine up to 0"):
-        await verified(tmp_path, note, engine)
+async def test_a_log_that_lost_entries_is_told_of(tmp_path: Path, note: Note) -> None:
+    replicated_log = shop_log()
+    del replicated_log.entries[4:]
+    with pytest.raises(
+        StoreUnusableError, match=f"up to {SIZE + 163}, the replicated log up to 8256"
+    ):
+        await verified(tmp_path, note, replicated_log)
+    replicated_log.entries.clear()
+    with pytest.raises(StoreUnusableError, match="the replicated log up to 0"):
+        await verified(tmp_path, note, replicated_log)
 
 
 async def test_a_missing_segment_is_told_of(tmp_path: Path, note: Note) -> None:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from latermq_broker.deferred import Later
-from latermq_broker.errors import EngineGoneError, EntriesGoneError, EntriesLostError
+from latermq_broker.errors import EntriesGoneError, EntriesLostError, LogUnavailableError
 from latermq_broker.observability.replication_figures import Member, Others, ReplicationFigures
 from latermq_broker.replication.members.member_entry import encode_member, encode_name
 from latermq_broker.replication.members.roster import Notice, Roster
@@ -27,19 +27,19 @@ HEARD: Final = "heard"
 
 
 class MembersTopic(Protocol):
-    """What the engine keeps of each broker: the last that it said, by key. Used in the loop."""
+    """A topic beside the log: the last that each broker said, by key. Used in the loop."""
 
     def put(self, key: bytes, value: bytes | None) -> Later[Offset]:
-        """Have `value` stand for `key`; None: nothing does. Fails with EngineGoneError."""
+        """Have `value` stand for `key`; None: nothing does. Fails with LogUnavailableError."""
 
-    def follow(self) -> AsyncIterator[Notice]:
+    def tail(self) -> AsyncIterator[Notice]:
         """Read what there is, then what comes. Never ends.
 
-        Raises EngineGoneError, EntriesGoneError, EntriesLostError: follow again.
+        Raises LogUnavailableError, EntriesGoneError, EntriesLostError: tail again.
         """
 
     async def close(self) -> None:
-        """Settle what is in flight, with EngineGoneError if need be, and let the topic go."""
+        """Settle what is in flight, with LogUnavailableError if need be, and let the topic go."""
 
 
 class Members:
@@ -98,7 +98,7 @@ class Members:
             try:
                 await self._topic.put(encode_name(self._name), encode_member(self._myself()))
                 self._failing.discard(TOLD)
-            except EngineGoneError as error:
+            except LogUnavailableError as error:
                 self._warn(TOLD, error)
             with suppress(TimeoutError):
                 async with asyncio.timeout(TELL_S):
@@ -120,10 +120,10 @@ class Members:
     async def _hear(self) -> None:
         while True:
             try:
-                async for notice in self._topic.follow():
+                async for notice in self._topic.tail():
                     self._roster.take(notice, self._now_ms())
                     self._failing.discard(HEARD)
-            except (EngineGoneError, EntriesGoneError, EntriesLostError) as error:
+            except (LogUnavailableError, EntriesGoneError, EntriesLostError) as error:
                 self._warn(HEARD, error)
             await asyncio.sleep(TELL_S)
 

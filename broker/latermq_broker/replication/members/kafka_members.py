@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from latermq_broker.deferred import Later
-from latermq_broker.replication.kafka_log import KafkaWriter, followed
+from latermq_broker.replication.kafka_log import KafkaWriter, tail_partition
 from latermq_broker.replication.members.roster import Notice
 from latermq_broker.replication.replicated_log import Offset
 
@@ -25,9 +25,9 @@ class KafkaMembers:
         """Append it; as `MembersTopic.put`."""
         return self._writer.append(value, key)
 
-    def follow(self) -> AsyncIterator[Notice]:
-        """Read from the first entry that is kept; as `MembersTopic.follow`."""
-        return followed(self._settings, self._topic, 0, 0, _notice_of)
+    def tail(self) -> AsyncIterator[Notice]:
+        """Read from the first entry that is kept; as `MembersTopic.tail`."""
+        return tail_partition(self._settings, self._topic, 0, 0, _notice_of)
 
     async def close(self) -> None:
         """Let the topic go; as `MembersTopic.close`."""

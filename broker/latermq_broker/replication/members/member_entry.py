@@ -4,7 +4,7 @@
     value  {"address": "10.0.0.2:8081", "shard": 0, "role": "standby", "epoch": 4,
             "position": 81920, "lag_entries": 3, "version": "1.4.0"}; none: it ended in order
 
-When it was said the engine knows. Fields that a version does not know it leaves out.
+When it was said the topic knows. Fields that a version does not know it leaves out.
 """
 
 import json

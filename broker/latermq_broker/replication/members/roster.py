@@ -1,8 +1,8 @@
-"""What was heard of a log's brokers, and how long ago, by the engine's clock.
+"""What was heard of a log's brokers, and how long ago, by the topic's clock.
 
-The age of an entry is what the engine's clock went on from it to the last one that was read, and
+The age of an entry is what the topic's clock went on from it to the last one that was read, and
 the time since: no broker's clock is in it. Whoever keeps a roster writes entries itself, so the
-last one is recent while the engine answers.
+last one is recent while the topic answers.
 
     heard ──SILENT_MS──► silent ──DROPPED_MS──► forgotten
       └─────────────ended in order──────────────────┘
@@ -24,7 +24,7 @@ class Notice(NamedTuple):
 
     key: bytes
     value: bytes | None
-    at_ms: int  # by the engine's clock
+    at_ms: int  # by the topic's clock
 
 
 class Roster:

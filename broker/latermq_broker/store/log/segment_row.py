@@ -50,7 +50,7 @@ class SegmentRow:
         self.row = list(segments)
         self._bases = [segment.base for segment in segments]
 
-    def follow(self, segment: Segment, uuid: bytes) -> None:
+    def add(self, segment: Segment, uuid: bytes) -> None:
         """Take over the next segment of a log that another writes; its name is durable."""
         self.uuid = uuid
         self.row.append(segment)

@@ -1,4 +1,4 @@
-"""Reading an engine's log from here to there."""
+"""Reading a replicated log from here to there."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -8,23 +8,23 @@ from latermq_broker.replication.replicated_log import Entry, Offset, ReplicatedL
 
 
 async def entries_of(
-    engine: ReplicatedLog, begin: Offset, end: Offset
+    replicated_log: ReplicatedLog, begin: Offset, end: Offset
 ) -> AsyncGenerator[Entry, None]:
     """Yield the entries from `begin` to before `end`, which a quorum has.
 
-    Raises as `ReplicatedLog.follow`.
+    Raises as `ReplicatedLog.tail`.
     """
     if begin >= end:
         return
-    following = cast("AsyncGenerator[Entry, None]", engine.follow(begin))
-    async with aclosing(following):
-        async for entry in following:
+    tail = cast("AsyncGenerator[Entry, None]", replicated_log.tail(begin))
+    async with aclosing(tail):
+        async for entry in tail:
             if entry.offset < end:
                 yield entry
             if entry.offset >= end - 1:
                 break
 
 
-async def read_range(engine: ReplicatedLog, begin: Offset, end: Offset) -> list[Entry]:
+async def read_range(replicated_log: ReplicatedLog, begin: Offset, end: Offset) -> list[Entry]:
     """Read the entries from `begin` to before `end`, as `entries_of`."""
-    return [entry async for entry in entries_of(engine, begin, end)]
+    return [entry async for entry in entries_of(replicated_log, begin, end)]
