@@ -90,7 +90,7 @@ def run(config: Config, announce: Callable[[str], None], *, replace: bool = Fals
     """
     logs.set_up(config.log)
     refuse_open_door(config)
-    directory = Path(config.server.data_dir).expanduser().absolute()
+    directory = config.server.directory
     refuse_replica(directory)
     membership = _membership(config, directory)
     if membership is not None:
@@ -189,7 +189,7 @@ def run_replica(
     logs.set_up(config.log)
     refuse_open_door(config)
     config = changed(config, store=changed(config.store, flush=Flush.SYNC_STRICT))
-    membership = _membership(config, Path(config.server.data_dir).expanduser().absolute())
+    membership = _membership(config, config.server.directory)
     if membership is not None:
         config = membership.config
     _require_port(config)  # rather than find out at the moment that one is needed
@@ -376,7 +376,6 @@ def _meeting_point(
     config: Config, server: LeanServer, metrics: MetricsEndpoint, replaced: Callable[[], None]
 ) -> MeetingPoint:
     """Where a process that replaces this one gets its ports; `replaced` when it has them."""
-    directory = Path(config.server.data_dir).expanduser().absolute()
 
     def ports() -> dict[str, Port]:
         descriptors = [listener.fileno() for listener in server.sockets]
@@ -390,13 +389,13 @@ def _meeting_point(
         metrics.leave_port()
         replaced()
 
-    return MeetingPoint(directory / LOCK_NAME, ports, on_go)
+    return MeetingPoint(config.server.directory / LOCK_NAME, ports, on_go)
 
 
 def _look_at_the_door(engine: Engine, clock: SystemClock, config: Config) -> None:
     """Who may come in: say it when everybody may, make the first admin when nobody could."""
     if config.auth.enabled:
-        directory = Path(config.server.data_dir).expanduser().absolute()
+        directory = config.server.directory
         make_first_admin(engine, config.auth, directory, clock.now_ms())
         warn_of_open_files(directory / LOG_NAME)
     warn_of_open_door(config)
@@ -447,8 +446,7 @@ def _metrics(services: Services, config: Config, page: Page, sockets: Sockets) -
 
 def _server(methods: MethodTable, config: Config) -> "GrpcioServer | LeanServer":
     if config.server.transport is Transport.LEAN:
-        data_dir = Path(config.server.data_dir).expanduser().absolute()
-        return LeanServer(methods, config.server, config.http2, config.tls, data_dir)
+        return LeanServer(methods, config.server, config.http2, config.tls)
     # Here, not above: 9 MiB and 50 ms that the other transport need not pay.
     from latermq_broker.transport.grpcio import GrpcioServer
 

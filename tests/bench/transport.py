@@ -128,13 +128,13 @@ def table() -> MethodTable:
 
 async def serve(kind: str) -> None:
     server: Any
-    config = ServerConfig(listen="127.0.0.1:0")
+    config = ServerConfig(listen="127.0.0.1:0", data_dir=tempfile.mkdtemp())
     if kind.startswith("lean"):
         from latermq_broker.config.server_transport import TlsConfig
         from latermq_broker.transport.lean import LeanServer
 
         tls = TlsConfig(enabled=kind == "lean-tls", clear_text=kind == "lean")
-        server = LeanServer(table(), config, tls=tls, data_dir=Path(tempfile.mkdtemp()))
+        server = LeanServer(table(), config, tls=tls)
     else:
         from latermq_broker.transport.grpcio import GrpcioServer
 

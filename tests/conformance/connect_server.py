@@ -252,7 +252,7 @@ async def serve(asked: Any, directory: Path) -> None:
             client_ca=str(directory / "ca") if wants else "",
             client_certificates=(ClientCertificates.REQUIRED if wants else ClientCertificates.NONE),
         )
-    server = LeanServer(METHODS, config, tls=tls, data_dir=directory)
+    server = LeanServer(METHODS, config, tls=tls)
     await server.start()
     host, _, port = server.address.rpartition(":")
     told = CLASSES["ServerCompatResponse"](

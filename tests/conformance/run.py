@@ -151,10 +151,8 @@ def served(directory: Path, tls: bool) -> Iterator[int]:
     try:
 
         async def start() -> LeanServer:
-            config = ServerConfig(listen="127.0.0.1:0")
-            server = LeanServer(
-                METHODS, config, tls=TlsConfig(enabled=tls), data_dir=directory, plain=PLAIN
-            )
+            config = ServerConfig(listen="127.0.0.1:0", data_dir=str(directory))
+            server = LeanServer(METHODS, config, tls=TlsConfig(enabled=tls), plain=PLAIN)
             await server.start()
             return server
 

@@ -15,7 +15,7 @@ import latermq
 from latermq._connection.lean.transport import LeanTransport
 from latermq._values.endpoints import Endpoints
 from latermq_broker.config.config import ServerConfig
-from latermq_broker.config.server_transport import ClientCertificates, Http2Config, TlsConfig
+from latermq_broker.config.server_transport import ClientCertificates, TlsConfig
 from latermq_broker.services.call.handler import Method, MethodTable
 from latermq_broker.transport.lean import LeanServer
 from latermq_h2.http2 import frames
@@ -173,7 +173,8 @@ class TestPeersThatMisbehave:
 
 @asynccontextmanager
 async def lean_server(directory: Path, tls: TlsConfig) -> AsyncIterator[LeanServer]:
-    server = LeanServer(ECHO, ServerConfig(listen="127.0.0.1:0"), Http2Config(), tls, directory)
+    config = ServerConfig(listen="127.0.0.1:0", data_dir=str(directory))
+    server = LeanServer(ECHO, config, tls=tls)
     await server.start()
     try:
         yield server

@@ -52,12 +52,11 @@ ECHO: MethodTable = {
 
 @asynccontextmanager
 async def lean(
-    methods: MethodTable = ECHO, *, directory: Path | None = None, tls: TlsConfig | None = None,
+    methods: MethodTable = ECHO, *, directory: Path = Path("data"), tls: TlsConfig | None = None,
     **http2: Any,
 ) -> AsyncIterator[LeanServer]:  # fmt: skip
-    server = LeanServer(
-        methods, ServerConfig(listen="127.0.0.1:0"), Http2Config(**http2), tls, directory
-    )
+    config = ServerConfig(listen="127.0.0.1:0", data_dir=str(directory))
+    server = LeanServer(methods, config, Http2Config(**http2), tls)
     await server.start()
     try:
         yield server

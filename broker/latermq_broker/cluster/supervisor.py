@@ -76,7 +76,7 @@ def run(
     logs.set_up(config.log)
     if config.cluster.shards:
         raise ConfigError("cluster.shards", "is what --shards makes: give one of them")
-    directory = Path(config.server.data_dir).expanduser().absolute()
+    directory = config.server.directory
     check_directories(directory, count)
     addresses = _addresses("server.listen", config.server.listen, count)
     metrics = config.metrics.listen and _addresses("metrics.listen", config.metrics.listen, count)

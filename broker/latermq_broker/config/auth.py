@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from latermq_broker.config.number_bounds import check_minima
 from latermq_broker.errors import ConfigError
 
 ACCESS_KEY: Final = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
@@ -43,5 +44,4 @@ class AuthConfig:
             raise ConfigError("auth.user_share_percent", "must be 1 to 100")
         if not 0 <= self.admin_reserve_percent <= 90:
             raise ConfigError("auth.admin_reserve_percent", "must be 0 to 90")
-        if self.clock_skew_ms_max < 0:
-            raise ConfigError("auth.clock_skew_ms_max", "must be at least 0")
+        check_minima("auth", self, "clock_skew_ms_max", "admin_reserve_percent")

@@ -6,11 +6,12 @@ section is built, before the first request. Names end in their unit; `_max` boun
 
 from dataclasses import dataclass, field, fields
 from enum import Enum
+from pathlib import Path
 
 from latermq_broker.config.addresses import http_url, listen_address
 from latermq_broker.config.auth import AuthConfig
 from latermq_broker.config.cluster import ClusterConfig
-from latermq_broker.config.number_bounds import check_maxima
+from latermq_broker.config.number_bounds import check_maxima, check_minima
 from latermq_broker.config.replication import ReplicationConfig
 from latermq_broker.config.server_transport import Http2Config, TlsConfig, Transport
 from latermq_broker.errors import ConfigError
@@ -87,15 +88,11 @@ class StoreConfig:
                 f"segment ({self.record_bytes_max} bytes), {RECORD_BODY_OVERHEAD_BYTES} of them "
                 "for headers",
             )
-        for name in ("sync_interval_ms", "sync_bytes", "checkpoint_records", "checkpoint_bytes"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"store.{name}", "must be at least 1")
-
-        for name in (
-            "retention_ms", "unread_retention_ms", "dead_letter_retention_ms", "scrub_pause_ms",
-        ):  # fmt: skip
-            if getattr(self, name) < 0:
-                raise ConfigError(f"store.{name}", "must be at least 0")
+        check_minima(
+            "store", self, "unsynced_bytes_max", "checkpoint_interval_ms", "retention_ms",
+            "unread_retention_ms", "retention_bytes", "dead_letter_retention_ms",
+            "disk_low_percent", "disk_full_percent", "message_body_bytes_max", "scrub_pause_ms",
+        )  # fmt: skip
         if self.unread_retention_ms and not 0 < self.retention_ms <= self.unread_retention_ms:
             raise ConfigError(
                 "store.unread_retention_ms", "must be 0 or at least retention_ms, which is not 0"
@@ -142,16 +139,7 @@ class DeliveryConfig:
             raise ConfigError("delivery.max_attempts", f"must be 1 to {self.max_attempts_max}")
         if not 1 <= len(self.delay_levels_ms) <= 255 or min(self.delay_levels_ms) < 1:
             raise ConfigError("delivery.delay_levels_ms", "1 to 255 levels, each at least 1 ms")
-        for name in (
-            "invisible_ms_min", "auto_renew_lease_ms", "auto_renew_total_ms_max", "fresh_weight",
-            "retry_weight", "tick_leases_max", "tick_timers_max", "history_attempts_max",
-            "failure_class_bytes_max", "failure_text_bytes_max", "failure_stack_bytes_max",
-            "done_handles_max", "client_names_max", "held_messages_max", "delay_ms_max",
-        ):  # fmt: skip
-            if getattr(self, name) < 1:
-                raise ConfigError(f"delivery.{name}", "must be at least 1")
-        if self.unwanted_retry_ms_max < 0:
-            raise ConfigError("delivery.unwanted_retry_ms_max", "must be at least 0")
+        check_minima("delivery", self, "receive_bytes_max", "unwanted_retry_ms_max")
         failure_bytes_max = self.failure_class_bytes_max + self.failure_text_bytes_max
         if failure_bytes_max + self.failure_stack_bytes_max > FAILURE_BYTES_MAX:
             raise ConfigError(
@@ -176,14 +164,7 @@ class TransactionConfig:
     ended_remembered_max: int = 10_000  # so that a repeated end is not an error
 
     def __post_init__(self) -> None:
-        for name in (
-            "first_check_ms", "check_interval_ms", "checks_max", "age_ms_max", "half_messages_max",
-            "ended_remembered_max",
-        ):  # fmt: skip
-            if getattr(self, name) < 1:
-                raise ConfigError(f"transaction.{name}", "must be at least 1")
-        if self.checks_max > 65_535:
-            raise ConfigError("transaction.checks_max", "must be 1 to 65535")
+        check_minima("transaction", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,9 +179,7 @@ class CatalogConfig:
     def __post_init__(self) -> None:
         if not 1 <= self.default_queue_count <= self.queue_count_max:
             raise ConfigError("catalog.default_queue_count", f"must be 1 to {self.queue_count_max}")
-        for name in ("topic_count_max", "group_count_max"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"catalog.{name}", "must be at least 1")
+        check_minima("catalog", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,15 +196,7 @@ class LiteConfig:
     )
 
     def __post_init__(self) -> None:
-        for name in (
-            "topics_per_parent_max",
-            "subscriptions_per_client_max",
-            "subscriptions_max",
-            "syncs_per_second_max",
-            "client_silent_ms_max",
-        ):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"lite.{name}", "must be at least 1")
+        check_minima("lite", self, "topic_idle_ms_max")
         if self.topic_idle_ms_max and self.topic_idle_ms_max < LITE_IDLE_MS_MIN:
             raise ConfigError("lite.topic_idle_ms_max", f"must be 0 or at least {LITE_IDLE_MS_MIN}")
 
@@ -238,9 +209,7 @@ class DedupConfig:
     bytes_max: int = 64 * MIB  # of ids, some 110 bytes each; a quarter of a segment at most
 
     def __post_init__(self) -> None:
-        for name in ("window_ms", "bytes_max"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"dedup.{name}", "must be at least 1")
+        check_minima("dedup", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,9 +221,7 @@ class SchedulesConfig:
     catch_up_ms_max: int = 86_400_000  # ticks missed for longer are not sent, whatever the policy
 
     def __post_init__(self) -> None:
-        for name in ("count_max", "message_bytes_max", "catch_up_ms_max"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"schedules.{name}", "must be at least 1")
+        check_minima("schedules", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,15 +268,10 @@ class ServerConfig:
             raise ConfigError("server.broker_name", f"must have {least_and_most}")
         if not self.broker_name.isprintable() or " " in self.broker_name:
             raise ConfigError("server.broker_name", "must be a name without blanks")
-        for name in (
-            "ping_interval_ms_min", "keepalive_interval_ms", "keepalive_timeout_ms",
-            "polling_ms_min", "client_silent_ms_max", "calls_max", "clients_max",
-            "commands_per_client_max", "parked_receives_max", "parked_receives_per_group_max",
-            "send_messages_max", "replace_ms_max", "calls_begun_percent", "calls_public_percent",
-            "public_call_ms_max",
-        ):  # fmt: skip
-            if getattr(self, name) < 1:
-                raise ConfigError(f"server.{name}", "must be at least 1")
+        check_minima(
+            "server", self, "drain_ms_max", "replace_drain_ms_max", "polling_margin_ms",
+            "calls_per_address_percent",
+        )  # fmt: skip
         apart_percent = self.calls_begun_percent + self.calls_public_percent
         if apart_percent > CALLS_APART_PERCENT_MAX:
             raise ConfigError(
@@ -317,12 +279,6 @@ class ServerConfig:
                 f"it and calls_public_percent are {apart_percent} together, at most "
                 f"{CALLS_APART_PERCENT_MAX}: the others are for callers that are known",
             )
-        for name in (
-            "drain_ms_max", "replace_drain_ms_max", "polling_margin_ms",
-            "calls_per_address_percent",
-        ):  # fmt: skip
-            if getattr(self, name) < 0:
-                raise ConfigError(f"server.{name}", "must be at least 0")
         if self.polling_ms_max < self.polling_ms_min:
             raise ConfigError("server.polling_ms_max", "must not be below polling_ms_min")
         if not 64 * KIB <= self.other_request_bytes_max <= self.request_bytes_max:
@@ -337,6 +293,11 @@ class ServerConfig:
                 f"must be at least {SETTINGS_BYTES_MIN}: an eighth of it is one connection's, and "
                 "the largest settings of one client must fit",
             )
+
+    @property
+    def directory(self) -> Path:
+        """Find the data directory."""
+        return Path(self.data_dir).expanduser().absolute()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -366,8 +327,7 @@ class MetricsConfig:
     otlp_interval_ms: int = 15_000
 
     def __post_init__(self) -> None:
-        if self.subscriptions_max < 1:
-            raise ConfigError("metrics.subscriptions_max", "must be at least 1")
+        check_minima("metrics", self)
         if self.otlp_interval_ms < 100:
             raise ConfigError("metrics.otlp_interval_ms", "must be at least 100")
         if self.otlp:

@@ -1,4 +1,6 @@
-"""The largest number that each setting may be: what the fields hold that carry it.
+"""The least and the largest number that each setting may be.
+
+The largest is what the fields hold that carry it.
 
 On disk a record's, in memory a column's, on the wire a client's. A setting above its bound would
 end the broker where the number is written, in a tick, and at each start again. What no field
@@ -64,6 +66,14 @@ def numbers(section: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
             yield field.name, (value,)
         elif isinstance(value, tuple) and value and isinstance(value[0], int):
             yield field.name, value
+
+
+def check_minima(room: str, section: Any, *may_be_zero: str) -> None:
+    """Raises ConfigError: a number is below 1, and not one of those that may be 0."""
+    for name, values in numbers(section):
+        least = 0 if name in may_be_zero else 1
+        if min(values, default=least) < least:
+            raise ConfigError(f"{room}.{name}", f"must be at least {least}")
 
 
 def check_maxima(room: str, section: Any) -> None:

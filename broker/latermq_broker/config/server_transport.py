@@ -1,8 +1,9 @@
 """Settings of the lean transport: the limits of a connection, and TLS."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import Enum
 
+from latermq_broker.config.number_bounds import check_minima
 from latermq_broker.errors import ConfigError
 
 KIB = 1 << 10
@@ -73,10 +74,7 @@ class Http2Config:
     proxy_from: str = ""  # addresses or networks whose PROXY header is believed, comma-separated
 
     def __post_init__(self) -> None:
-        may_be_zero = {"idle_ms_max", "age_ms_max", "gzip_reply_bytes_min", "proxy_from"}
-        for setting in fields(self):
-            if setting.name not in may_be_zero and getattr(self, setting.name) < 1:
-                raise ConfigError(f"http2.{setting.name}", "must be at least 1")
+        check_minima("http2", self, "idle_ms_max", "age_ms_max", "gzip_reply_bytes_min")
         if self.reply_bytes_max < self.output_bytes_max:
             raise ConfigError(
                 "http2.reply_bytes_max",
@@ -123,9 +121,7 @@ class TlsConfig:
             raise ConfigError("tls.certificate", "certificate and key are given together")
         if self.client_certificates is not ClientCertificates.NONE and not self.client_ca:
             raise ConfigError("tls.client_ca", "who may sign client certificates?")
-        for name in ("handshake_ms_max", "handshakes_max"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"tls.{name}", "must be at least 1")
+        check_minima("tls", self)
 
     @property
     def asks_for_certificates(self) -> bool:

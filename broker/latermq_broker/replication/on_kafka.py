@@ -29,8 +29,9 @@ def replica_on_kafka(config: Config, again: bool) -> Replica:
     """
     shard = config.cluster.shard  # 0 without `[cluster]`
     replicated_log = log_on_kafka(config, shard, make_topics=not again)
-    directory = Path(config.server.data_dir).expanduser().absolute()
-    place = ReplicaPlace(cluster=config.replication.cluster, shard=shard, directory=directory)
+    place = ReplicaPlace(
+        cluster=config.replication.cluster, shard=shard, directory=config.server.directory
+    )
     members = _members_on_kafka(config, place)
     return Replica(place, replicated_log, config, RealFiles(), boot_ms, members)
 

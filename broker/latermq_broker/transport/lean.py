@@ -9,7 +9,6 @@ import logging
 import random
 import socket
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 from latermq_broker.clock import monotonic_ms
@@ -42,7 +41,6 @@ class LeanServer:
     """One listening address. Made in a running loop; started once, drained once.
 
     Args:
-        data_dir: where a certificate of our own is kept.
         plain: paths answered without gRPC; only conformance tools need any.
 
     Raises:
@@ -55,7 +53,6 @@ class LeanServer:
         config: ServerConfig,
         http2: Http2Config | None = None,
         tls: TlsConfig | None = None,
-        data_dir: Path | None = None,
         plain: dict[bytes, bytes] | None = None,
     ) -> None:
         http2 = http2 or Http2Config()
@@ -100,8 +97,7 @@ class LeanServer:
         self._all_left.set()
         contexts = None
         if tls.enabled:
-            directory = data_dir or Path(config.data_dir).expanduser()
-            contexts = CertificateFiles(tls, directory / TLS_DIRECTORY, monotonic_ms())
+            contexts = CertificateFiles(tls, config.directory / TLS_DIRECTORY, monotonic_ms())
         self._listener = Listener(
             config, http2, tls, contexts, self._protocol_of, self._shared.counts
         )

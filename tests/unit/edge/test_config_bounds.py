@@ -99,6 +99,14 @@ def test_one_more_is_refused_by_name_and_bound(room: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(("room", "name"), SETTINGS)
+def test_none_is_below_zero(room: str, name: str) -> None:
+    section = getattr(Config(), room)
+    below: Any = (-1,) if isinstance(getattr(section, name), tuple) else -1
+    with pytest.raises(ConfigError, match=rf"^{room}\."):
+        type(section)(**{name: below})
+
+
+@pytest.mark.parametrize(("room", "name"), SETTINGS)
 def test_at_its_largest_a_broker_does_what_it_does(room: str, name: str) -> None:
     config = at_its_largest(room, name)
     tell(config)
