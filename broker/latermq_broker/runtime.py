@@ -218,8 +218,8 @@ async def _replicate(
     stop = asyncio.Event()
     signals.stop_by(stop.set)
 
-    def page(openmetrics: bool) -> Iterator[str]:
-        page = render_standby(replica.figures(), openmetrics=openmetrics)
+    def page() -> Iterator[str]:
+        page = render_standby(replica.figures())
         return page if membership is None else membership.page(page)
 
     clock = SystemClock()
@@ -422,7 +422,7 @@ def _managed(services: Services, pump: Pump) -> ServiceNotices:
 def _page(engine: Engine, services: Services, pump: Pump, config: Config) -> Page:
     """The page of metrics, with what only the edges know."""
 
-    def pieces(openmetrics: bool) -> Iterator[str]:
+    def pieces() -> Iterator[str]:
         edges = Edges(
             pump.now_ms(),
             len(services.sessions),
@@ -431,7 +431,7 @@ def _page(engine: Engine, services: Services, pump: Pump, config: Config) -> Pag
             config.metrics.subscriptions_max,
             services.transport_view.replication(),
         )
-        page = render(engine, edges, openmetrics=openmetrics)
+        page = render(engine, edges)
         return page if services.shards is None else services.shards.page(page)
 
     return pieces

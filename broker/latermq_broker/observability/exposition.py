@@ -3,7 +3,8 @@
 The two differ in how a counter's family is called, and in the last line.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Final, NamedTuple
 
@@ -12,6 +13,7 @@ from latermq_broker.engine.state.figures import Histogram
 PLAIN_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPEN_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 OPEN_END: Final = "# EOF\n"
+COUNTER_HEAD: Final = re.compile(r"^(# (?:HELP|TYPE) \w+)_total ", re.MULTILINE)
 
 Labels = Mapping[str, str]
 
@@ -28,12 +30,16 @@ class Family(NamedTuple):
     kind: str  # counter, gauge, histogram
     help: str
 
-    def head(self, *, openmetrics: bool) -> str:
+    def head(self) -> str:
         """Return the lines before its series."""
-        name = self.name
-        if openmetrics and self.kind == "counter":
-            name = name.removesuffix("_total")
-        return f"# HELP {name} {self.help}\n# TYPE {name} {self.kind}\n"
+        return f"# HELP {self.name} {self.help}\n# TYPE {self.name} {self.kind}\n"
+
+
+def as_openmetrics(pieces: Iterable[str]) -> Iterator[str]:
+    """Yield a page of Prometheus' own format as OpenMetrics; no head is in two pieces."""
+    for piece in pieces:
+        yield COUNTER_HEAD.sub(r"\1 ", piece)
+    yield OPEN_END
 
 
 def label_text(labels: Labels) -> str:
@@ -60,15 +66,13 @@ def histogram_lines(name: str, labels: str, seen: Histogram) -> str:
     return "".join(lines)
 
 
-def column(
-    family: Family, labels: Sequence[str], values: Iterable[float], *, openmetrics: bool
-) -> str:
+def column(family: Family, labels: Sequence[str], values: Iterable[float]) -> str:
     """Return a family with one value for each set of labels."""
     name = family.name
     lines = [
         f"{name}{{{each}}} {number(value)}\n" for each, value in zip(labels, values, strict=True)
     ]
-    return family.head(openmetrics=openmetrics) + "".join(lines)
+    return family.head() + "".join(lines)
 
 
 def number(value: float) -> str:

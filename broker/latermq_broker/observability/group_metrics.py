@@ -137,9 +137,7 @@ LEFT_OUT_BEFORE: Final = Family(
 )  # fmt: skip
 
 
-def group_page(
-    engine: Engine, now_ms: int, subscriptions_max: int, *, openmetrics: bool
-) -> Iterator[str]:
+def group_page(engine: Engine, now_ms: int, subscriptions_max: int) -> Iterator[str]:
     """Yield the text piece by piece, each a short work; families stay whole in sequence."""
     pairs: list[WatchedPair] = []
     for pair in engine.watched.pairs(subscriptions_max):
@@ -149,21 +147,21 @@ def group_page(
     labels = [label_text({"group": pair.group, "topic": pair.topic}) for pair in pairs]
     for family, gauge in PAIR_GAUGES:
         values = [gauge(pair, now_ms) for pair in pairs]
-        yield column(family, labels, values, openmetrics=openmetrics)
+        yield column(family, labels, values)
     flows = [pair.flow or _STILL for pair in pairs]
     for family, count in PAIR_COUNTERS:
-        yield column(family, labels, map(count, flows), openmetrics=openmetrics)
-    yield from _failures(labels, flows, openmetrics=openmetrics)
+        yield column(family, labels, map(count, flows))
+    yield from _failures(labels, flows)
     moving = [(each, flow) for each, flow in zip(labels, flows, strict=True) if flow is not _STILL]
     for family, histogram in ((ATTEMPTS, _attempt_ms), (TO_ACK, _to_ack_ms)):
-        yield family.head(openmetrics=openmetrics)
+        yield family.head()
         for at in range(0, len(moving), PAIRS_AT_ONCE):
             yield "".join(
                 histogram_lines(family.name, each, histogram(flow))
                 for each, flow in moving[at : at + PAIRS_AT_ONCE]
             )
-    yield from _topics(engine.watched, subscriptions_max, openmetrics=openmetrics)
-    yield from _waiting(engine, pairs, subscriptions_max, openmetrics=openmetrics)
+    yield from _topics(engine.watched, subscriptions_max)
+    yield from _waiting(engine, pairs, subscriptions_max)
 
 
 def _age_s(pair: WatchedPair, now_ms: int) -> float:
@@ -179,8 +177,8 @@ def _to_ack_ms(flow: Flow) -> Histogram:
     return flow.to_ack_ms
 
 
-def _failures(labels: list[str], flows: list[Flow], *, openmetrics: bool) -> Iterator[str]:
-    yield FAILURES.head(openmetrics=openmetrics)
+def _failures(labels: list[str], flows: list[Flow]) -> Iterator[str]:
+    yield FAILURES.head()
     lines = [
         sample(FAILURES.name, f"{each},{label_text({'class': name})}", count)
         for each, flow in zip(labels, flows, strict=True)
@@ -190,29 +188,25 @@ def _failures(labels: list[str], flows: list[Flow], *, openmetrics: bool) -> Ite
         yield "".join(lines[at : at + LINES_AT_ONCE])
 
 
-def _topics(watched: Watched, count_max: int, *, openmetrics: bool) -> Iterator[str]:
+def _topics(watched: Watched, count_max: int) -> Iterator[str]:
     topics = watched.topics(count_max)
     labels = [label_text({"topic": topic.topic}) for topic in topics]
-    yield column(ENTERED, labels, [t.entered for t in topics], openmetrics=openmetrics)
-    yield column(STORED, labels, [t.stored for t in topics], openmetrics=openmetrics)
+    yield column(ENTERED, labels, [t.entered for t in topics])
+    yield column(STORED, labels, [t.stored for t in topics])
     groups = watched.groups(count_max)
     labels = [label_text({"group": group.group}) for group in groups]
-    yield column(LETTERS, labels, [g.dead_letters for g in groups], openmetrics=openmetrics)
+    yield column(LETTERS, labels, [g.dead_letters for g in groups])
     left_out = {
         "subscriptions": watched.pairs_left_out,
         "topics": watched.topics_left_out,
         "groups": watched.groups_left_out,
     }
     labels = [label_text({"of": of}) for of in left_out]
-    yield column(LEFT_OUT, labels, left_out.values(), openmetrics=openmetrics)
-    yield LEFT_OUT_BEFORE.head(openmetrics=openmetrics) + sample(
-        LEFT_OUT_BEFORE.name, "", watched.pairs_left_out
-    )
+    yield column(LEFT_OUT, labels, left_out.values())
+    yield LEFT_OUT_BEFORE.head() + sample(LEFT_OUT_BEFORE.name, "", watched.pairs_left_out)
 
 
-def _waiting(
-    engine: Engine, pairs: list[WatchedPair], count_max: int, *, openmetrics: bool
-) -> Iterator[str]:
+def _waiting(engine: Engine, pairs: list[WatchedPair], count_max: int) -> Iterator[str]:
     """Yield what waits by kind, from counters that are there anyway."""
     labels: list[str] = []
     values: list[int] = []
@@ -229,7 +223,7 @@ def _waiting(
             if count:
                 labels.append(_pending_labels(kind, pair.topic, pair.group))
                 values.append(count)
-    yield column(PENDING, labels, values, openmetrics=openmetrics)
+    yield column(PENDING, labels, values)
 
 
 def _pending_labels(kind: PendingKind, topic: str, group: str) -> str:

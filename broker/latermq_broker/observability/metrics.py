@@ -13,7 +13,6 @@ from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.figures import Histogram
 from latermq_broker.engine.views.overview import Overview
 from latermq_broker.observability.exposition import (
-    OPEN_END,
     Family,
     histogram_lines,
     label_text,
@@ -278,56 +277,42 @@ class Edges(NamedTuple):
     replication: ReplicationFigures | None = None
 
 
-def render(engine: Engine, edges: Edges, *, openmetrics: bool = False) -> Iterator[str]:
+def render(engine: Engine, edges: Edges) -> Iterator[str]:
     """Yield the page in pieces, between which whoever serves it may do something else."""
     seen = engine.overview()
-
-    def families(rows: Iterable[tuple[Family, float]]) -> str:
-        return _families(rows, openmetrics=openmetrics)
-
-    yield _process(openmetrics=openmetrics)
+    yield _process()
     for rows, kind, suffix in ((COUNTERS, "counter", "_total"), (GAUGES, "gauge", "")):
-        yield families(
+        yield _families(
             (Family(f"latermq_{name}{suffix}", kind, help), float(figure(seen)))
             for name, help, figure in rows
         )
-    yield families([(CLIENTS, edges.clients), (PARKED, edges.receives_parked)])
+    yield _families([(CLIENTS, edges.clients), (PARKED, edges.receives_parked)])
     for name, help, histogram in _histograms(seen):
         family = Family(f"latermq_{name}_seconds", "histogram", help)
-        yield family.head(openmetrics=openmetrics) + histogram_lines(family.name, "", histogram)
+        yield family.head() + histogram_lines(family.name, "", histogram)
     if edges.transport is not None:
-        yield families(_transport(edges.transport))
-        yield _unusual(edges.transport.others, openmetrics=openmetrics)
+        yield _families(_transport(edges.transport))
+        yield _unusual(edges.transport.others)
     if edges.replication is not None:
-        yield replication_page(edges.replication, openmetrics=openmetrics)
-    yield from group_page(engine, edges.now_ms, edges.subscriptions_max, openmetrics=openmetrics)
-    if openmetrics:
-        yield OPEN_END
+        yield replication_page(edges.replication)
+    yield from group_page(engine, edges.now_ms, edges.subscriptions_max)
 
 
-def render_standby(seen: ReplicationFigures, *, openmetrics: bool = False) -> Iterator[str]:
+def render_standby(seen: ReplicationFigures) -> Iterator[str]:
     """Yield the page of a broker that stands by: it has no engine yet."""
-    yield _process(openmetrics=openmetrics)
-    yield replication_page(seen, openmetrics=openmetrics)
-    if openmetrics:
-        yield OPEN_END
+    yield _process()
+    yield replication_page(seen)
 
 
-def _process(*, openmetrics: bool) -> str:
+def _process() -> str:
     build = {"version": own_version() or "", "python": platform.python_version(),
              "compiled": str(is_compiled()).lower()}  # fmt: skip
     line = sample(BUILD.name, label_text(build), 1)
-    return (
-        f"{BUILD.head(openmetrics=openmetrics)}{line}"
-        f"{_families(process_figures(), openmetrics=openmetrics)}"
-    )
+    return f"{BUILD.head()}{line}{_families(process_figures())}"
 
 
-def _families(rows: Iterable[tuple[Family, float]], *, openmetrics: bool) -> str:
-    return "".join(
-        family.head(openmetrics=openmetrics) + sample(family.name, "", value)
-        for family, value in rows
-    )
+def _families(rows: Iterable[tuple[Family, float]]) -> str:
+    return "".join(family.head() + sample(family.name, "", value) for family, value in rows)
 
 
 def _histograms(seen: Overview) -> Iterator[tuple[str, str, Histogram]]:
@@ -376,14 +361,14 @@ def _transport(seen: TransportFigures) -> Iterator[tuple[Family, float]]:
     )
 
 
-def _unusual(others: Mapping[tuple[str, str], int], *, openmetrics: bool) -> str:
+def _unusual(others: Mapping[tuple[str, str], int]) -> str:
     help = (
         "What did not go as usual, by kind: status (calls that ended with a gRPC error), refused "
         "(requests that never became a call), fault (connections that the broker ended), "
         "connection (connections not taken)."
     )
     family = Family("latermq_transport_events_total", "counter", help)
-    return family.head(openmetrics=openmetrics) + "".join(
+    return family.head() + "".join(
         sample(family.name, label_text({"kind": kind, "reason": reason}), count)
         for (kind, reason), count in sorted(others.items())
     )

@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 from latermq_broker.config.addresses import listen_address
 from latermq_broker.config.config import MetricsConfig
 from latermq_broker.errors import ConfigError
-from latermq_broker.observability.exposition import OPEN_TYPE, PLAIN_TYPE
+from latermq_broker.observability.exposition import OPEN_TYPE, PLAIN_TYPE, as_openmetrics
 
 log = logging.getLogger("latermq.metrics")
 
@@ -28,9 +28,7 @@ REQUEST_S_MAX: Final = 5.0
 CONNECTIONS_MAX: Final = 32
 OPEN_ACCEPT: Final = b"application/openmetrics-text"
 
-Page = Callable[
-    [bool], Iterator[str]
-]  # given whether OpenMetrics is wanted; made for each question
+Page = Callable[[], Iterator[str]]  # made for each question
 
 
 class MetricsEndpoint:
@@ -143,7 +141,8 @@ class MetricsEndpoint:
         openmetrics = OPEN_ACCEPT in head.lower()
         pieces: list[str] = []
         try:
-            for piece in self._page(openmetrics):
+            page = self._page()
+            for piece in as_openmetrics(page) if openmetrics else page:
                 pieces.append(piece)
                 await asyncio.sleep(0)
         except Exception:

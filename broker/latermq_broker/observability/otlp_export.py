@@ -77,7 +77,7 @@ class OtlpExport:
     async def _export(self) -> str:
         """Send a page; return why it did not get there, "" when it did."""
         pieces: list[bytes] = []
-        for piece in self._page(False):
+        for piece in self._page():
             pieces.append(piece.encode())
             await asyncio.sleep(0)
         sender = self._sender

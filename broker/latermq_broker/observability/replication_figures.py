@@ -77,13 +77,12 @@ class ReplicationFigures(NamedTuple):
     others: Others = Others()
 
 
-def replication_page(seen: ReplicationFigures, *, openmetrics: bool) -> str:
+def replication_page(seen: ReplicationFigures) -> str:
     """Return the lines of a broker that has a replicated log."""
     rows = "".join(
-        family.head(openmetrics=openmetrics) + sample(family.name, labels, value)
-        for family, labels, value in _rows(seen)
+        family.head() + sample(family.name, labels, value) for family, labels, value in _rows(seen)
     )
-    head = LATENCY.head(openmetrics=openmetrics)
+    head = LATENCY.head()
     return f"{rows}{head}{histogram_lines(LATENCY.name, '', seen.latency_ms)}"
 
 

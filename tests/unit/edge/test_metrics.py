@@ -177,7 +177,7 @@ def test_a_quantile_is_a_bound_of_a_bucket_or_the_largest_value() -> None:
 PAGE_BYTES: Final = 32 << 20  # more than two sockets hold
 
 
-def nothing(_: bool) -> Iterator[str]:
+def nothing() -> Iterator[str]:
     return iter(())
 
 
@@ -187,9 +187,9 @@ class TestEndpoint:
         config = MetricsConfig(listen="127.0.0.1:0")
         self.ready = True
 
-        def page(openmetrics: bool) -> Iterator[str]:
-            yield "figures "
-            yield "2\n" if openmetrics else "1\n"
+        def page() -> Iterator[str]:
+            yield "# TYPE figures_total counter\n"
+            yield "figures_total 1\n"
 
         async with MetricsEndpoint(config, page, lambda: self.ready) as made:
             yield made
@@ -211,13 +211,15 @@ class TestEndpoint:
 
     async def test_it_answers(self, endpoint: MetricsEndpoint) -> None:
         get = b"GET /metrics?x=1 HTTP/1.1\r\nHost: x\r\n\r\n"
-        assert await self.ask(endpoint, get) == ("HTTP/1.1 200 OK", b"figures 1\n")
+        page = b"# TYPE figures_total counter\nfigures_total 1\n"
+        assert await self.ask(endpoint, get) == ("HTTP/1.1 200 OK", page)
         head = b"HEAD /metrics HTTP/1.0\r\n\r\n"
         assert await self.ask(endpoint, head) == ("HTTP/1.1 200 OK", b"")
 
     async def test_who_wants_openmetrics_gets_it(self, endpoint: MetricsEndpoint) -> None:
         get = b"GET /metrics HTTP/1.1\r\nAccept: application/OpenMetrics-text;version=1.0.0\r\n\r\n"
-        assert await self.ask(endpoint, get) == ("HTTP/1.1 200 OK", b"figures 2\n")
+        page = b"# TYPE figures counter\nfigures_total 1\n# EOF\n"
+        assert await self.ask(endpoint, get) == ("HTTP/1.1 200 OK", page)
 
     async def test_it_tells_whether_the_broker_lives_and_serves(
         self, endpoint: MetricsEndpoint
@@ -242,7 +244,7 @@ class TestEndpoint:
         assert told.startswith(f"HTTP/1.1 {status} ")
 
     async def test_a_page_that_fails_is_told(self) -> None:
-        def fail(_: bool) -> Iterator[str]:
+        def fail() -> Iterator[str]:
             yield str(1 // 0)
 
         config = MetricsConfig(listen="127.0.0.1:0")
@@ -269,7 +271,7 @@ class TestEndpoint:
         monkeypatch.setattr(f"{module}.REQUEST_S_MAX", 0.2)
         asked = asyncio.Event()
 
-        def page(_: bool) -> Iterator[str]:
+        def page() -> Iterator[str]:
             asked.set()
             yield "x" * PAGE_BYTES
 
