@@ -23,6 +23,7 @@ from latermq_broker.errors import (
     TooManyRequestsError,
 )
 from support.engine_bench import HELD_MAX, KEYS, TOPIC, Bench, Over, body, pusher
+from support.engine_facts import newest_letter
 from support.engine_model import HALVES_MAX
 from support.group_model import IN_HAND, Group, Held, Message, Where
 
@@ -310,7 +311,7 @@ class ClientRules(Bench):
             self.engine.forward(group.name, held.handle, self.now_ms, failure)
         self.over.append(Over(group.name, held.handle, held.deadline_ms, forwarded=True))
         group.forward(held, Outcome.REJECTED if rejected else Outcome.FORWARDED, self.now_ms)
-        letter = self.engine.dead.get(group.name, message_id=held.message.name)
+        letter = newest_letter(self.engine, group.name, held.message.name)
         assert letter.reason == ("rejected" if rejected else "forwarded")
         assert letter.attempt_count == held.attempt
 

@@ -16,6 +16,7 @@ from latermq_broker.engine.state.model import (
     TopicType,
 )
 from support.engine_bench import TOPIC, Bench
+from support.engine_facts import newest_letter
 from support.group_model import Where
 
 BACKOFFS = [
@@ -89,7 +90,7 @@ class OperatorRules(Bench):
     @rule(draw=st.data(), drop=st.booleans())
     def empty_dead_letters(self, draw: st.DataObject, drop: bool) -> None:
         group, held = draw.draw(st.sampled_from(self.model.held("dead")))
-        letter = self.engine.dead.get(group.name, message_id=held.message.name)
+        letter = newest_letter(self.engine, group.name, held.message.name)
         assert letter.state is DeadState.DEAD
         assert held.letter is not None
         assert letter.parks == held.letter.parks

@@ -15,6 +15,7 @@ from latermq_broker.config.config import CatalogConfig, DeliveryConfig
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import Delivered, Outgoing, TopicType
 from support.engine_facts import facts as engine_facts
+from support.engine_facts import newest_letter
 from support.engine_rig import EngineRig
 
 TOPIC = "alarms"
@@ -129,7 +130,7 @@ class PriorityMachine(RuleBasedStateMachine):
     def redrive(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(self.named("dead")))
         engine = self.rig.engine
-        letter = engine.dead.get(GROUP, message_id=name)
+        letter = newest_letter(engine, GROUP, name)
         to_topic = data.draw(st.sampled_from(["", TOPIC]))
         engine.dead.redrive(GROUP, letter.queue_offset, to_topic, self.rig.now_ms)
         engine.write()

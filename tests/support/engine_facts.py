@@ -3,6 +3,7 @@
 from copy import deepcopy
 
 from latermq_broker.engine.engine import Engine
+from latermq_broker.engine.state.model import DeadFilter, DeadLetter
 from support.index_contents import indexed
 
 
@@ -51,3 +52,10 @@ def gates(engine: Engine) -> dict[tuple[int, int], dict[int, tuple[object, ...]]
             assert gate.held_count == sum(len(group.held) for group in gate.groups.values())
             found[key] = deepcopy(gate.facts())
     return found
+
+
+def newest_letter(engine: Engine, group: str, message_id: str) -> DeadLetter:
+    """Find the newest dead letter with that message id, in any state."""
+    filter = DeadFilter(message_ids=frozenset({message_id}), state=None)
+    [letter] = engine.dead.scan(group, filter, count_max=1, newest_first=True).letters
+    return letter

@@ -33,7 +33,6 @@ class Dropped:
         self.behind = 0
         """Where a replay with a state had to stop: the next has none before a DROP record behind
         that position brings it. 0: nowhere."""
-        self.unlinked_count = 0  # files deleted since the start
         self._log = log
         self._recovered = False
         self._paths: list[Path] = []  # oldest first
@@ -73,7 +72,6 @@ class Dropped:
     def unlinked(self, paths: Sequence[Path]) -> None:
         """They were."""
         del self._paths[: len(paths)]
-        self.unlinked_count += len(paths)
 
 
 def unlink_in_order(files: Files, paths: Sequence[Path]) -> list[Path]:

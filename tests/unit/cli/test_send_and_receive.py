@@ -111,7 +111,7 @@ def test_given_back_until_it_dies(rig: CliRig) -> None:
         words = ["nack", "orders", handle, "--group", "billing", "--error", error]
         assert rig.ok(*words) == "given back\n"
         rig.advance(0)
-    letter = rig.engine.dead.get("billing", queue_offset=0)
+    letter = rig.engine.dead.get("billing", 0)
     assert [attempt.failure and attempt.failure[:2] for attempt in letter.attempts] == [
         ("CardError", "expired"),
         ("", "given back by hand"),
@@ -131,7 +131,7 @@ def test_of_a_long_failure_its_beginning_is_told(rig: CliRig) -> None:
     ]
     assert "is not UTF-8" in rig.refused(*words, "CardError: \udcff")
     rig.ok(*words, "C" * 1_000 + ": " + "é" * 50_000)  # more than a call's headers may have
-    failure = rig.engine.dead.get("billing", queue_offset=0).attempts[0].failure
+    failure = rig.engine.dead.get("billing", 0).attempts[0].failure
     assert failure is not None
     assert failure[:2] == ("C" * 256, "é" * 1_024)
 

@@ -25,6 +25,7 @@ from latermq_broker.errors import (
     TooManyRequestsError,
     TopicNotFoundError,
 )
+from support.engine_facts import newest_letter
 from support.engine_rig import EngineRig
 
 ONE_ATTEMPT = DeliveryConfig(max_attempts=1)
@@ -163,7 +164,7 @@ class TestGroups:
         rig.engine.groups.delete("billing", rig.now_ms)
         with pytest.raises(GroupNotFoundError):
             rig.engine.groups.describe("billing")
-        assert rig.engine.dead.get("billing", message_id="m1").reason == "attempts_exhausted"
+        assert newest_letter(rig.engine, "billing", "m1").reason == "attempts_exhausted"
         assert rig.names() == ["m1", "m2"]  # a new group of that name starts at the beginning
 
     def test_resetting_goes_back_and_forth_by_time(self) -> None:
@@ -292,13 +293,13 @@ class TestDeadLetters:
         before = rig.engine.store.log.end
         rig.engine.dead.redrive("billing", 0, "", rig.now_ms)
         assert rig.engine.store.log.end - before <= 104  # the body is not written again
-        assert rig.engine.dead.get("billing", queue_offset=0).state is DeadState.REDRIVEN
+        assert rig.engine.dead.get("billing", 0).state is DeadState.REDRIVEN
         assert rig.names("shipping") == []  # it was not theirs
         (one,) = rig.receive(lease_ms=100)
         assert (one.attempt, one.queue_offset) == (1, 0)
         redriven_ms = rig.now_ms
         rig.advance(100)
-        letter = rig.engine.dead.get("billing", message_id="m1")
+        letter = newest_letter(rig.engine, "billing", "m1")
         assert (letter.queue_offset, letter.redrive_count) == (1, 1)
         assert letter.redriven_ms == redriven_ms
         assert [(a.life, a.attempt, a.outcome.name) for a in letter.attempts] == [
@@ -317,7 +318,7 @@ class TestDeadLetters:
         assert rig.names("g1", topic="again") == rig.names("g2", topic="again") == ["m1"]
         for target in ("nowhere", "%DLQ%billing"):
             kill(rig, target)
-            offset = rig.engine.dead.get("billing", message_id=target).queue_offset
+            offset = newest_letter(rig.engine, "billing", target).queue_offset
             with pytest.raises(RequestError):
                 rig.engine.dead.redrive("billing", offset, target, rig.now_ms)
 
@@ -334,7 +335,7 @@ class TestDeadLetters:
         kill(rig, "m1")
         rig.receive("auditors", topic="%DLQ%billing", lease_ms=10)
         rig.advance(10)
-        letter = rig.engine.dead.get("auditors", message_id="m1")
+        letter = newest_letter(rig.engine, "auditors", "m1")
         assert (letter.origin_topic, letter.redrive_count) == ("%DLQ%billing", 0)
         assert len(letter.attempts) == 1
 
@@ -354,7 +355,7 @@ class TestDeadLetters:
         assert names(DeadFilter()) == "ac"
         assert names(DeadFilter(state=None)) == "abc"
         assert names(DeadFilter(state=DeadState.DROPPED)) == "b"
-        signature = dead.get("billing", message_id="b").signature
+        signature = newest_letter(rig.engine, "billing", "b").signature
         assert names(DeadFilter(signature=signature)) == "a"
         assert names(DeadFilter(message_ids=frozenset({"c", "x"}))) == "c"
         assert names(DeadFilter(origin_topic="invoices")) == "c"
@@ -389,10 +390,10 @@ class TestDeadLetters:
         kill(rig, "m1")
         for offset in (-1, 1, 99):
             with pytest.raises(MessageNotFoundError):
-                rig.engine.dead.get("billing", queue_offset=offset)
+                rig.engine.dead.get("billing", offset)
             with pytest.raises(MessageNotFoundError):
                 rig.engine.dead.drop("billing", [0, offset], rig.now_ms)
-        assert rig.engine.dead.get("billing", message_id="m1").state is DeadState.DEAD
+        assert newest_letter(rig.engine, "billing", "m1").state is DeadState.DEAD
 
     def test_a_life_too_long_to_keep_loses_its_oldest_stacks_first(self) -> None:
         rig = EngineRig(delivery=DeliveryConfig(max_attempts=12))
@@ -402,7 +403,7 @@ class TestDeadLetters:
             failure = Failure("E", "text", "ab", f"{attempt}" + "s" * 8_000)
             rig.engine.change_invisible("billing", one.handle, 1, rig.now_ms, failure=failure)
             rig.advance(1)
-        letter = rig.engine.dead.get("billing", message_id="m1")
+        letter = newest_letter(rig.engine, "billing", "m1")
         stacks = [bool(a.failure and a.failure.stack) for a in letter.attempts]
         assert len(stacks) == 12
         assert not any(stacks[:7])

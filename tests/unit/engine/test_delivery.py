@@ -13,6 +13,7 @@ from latermq_broker.errors import (
     TopicNotFoundError,
     UnsupportedFormatError,
 )
+from support.engine_facts import newest_letter
 from support.engine_rig import EngineRig, until_full
 from support.memory_files import MemoryFiles
 
@@ -147,7 +148,7 @@ def test_exhausted_messages_die_with_nobody_connected_and_tell_their_life() -> N
     rig.advance(200)
     rig.receive(lease_ms=100)
     rig.advance(100)
-    letter = rig.engine.dead.get("billing", message_id="m1")
+    letter = newest_letter(rig.engine, "billing", "m1")
     assert (letter.reason, letter.attempt_count, letter.max_attempts) == (
         "attempts_exhausted",
         3,

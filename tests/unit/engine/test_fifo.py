@@ -157,7 +157,7 @@ def test_dead_ones_are_skipped_or_park() -> None:
     rig.engine.dead.redrive("billing", 0, "", rig.now_ms)
     (again,) = rig.receive()
     assert (again.sys, again.attempt) == (b"a1", 1)
-    assert not rig.engine.dead.get("billing", queue_offset=0).parks
+    assert not rig.engine.dead.get("billing", 0).parks
     rig.ack(again)
     assert "a2" in rig.names()
 

@@ -26,7 +26,7 @@ from latermq_broker.store.records.message_records import (
     message_slices,
 )
 from latermq_broker.store.records.record import RecordType
-from support.engine_facts import facts
+from support.engine_facts import facts, newest_letter
 from support.engine_rig import EngineRig, short_store
 
 MINUTE_MS = 60_000
@@ -172,7 +172,7 @@ def test_the_dead_go_back_to_their_group_in_place() -> None:
     rig.tell("a", "a0", "a1")
     [first] = rig.hear("a", count=1)
     rig.engine.forward("agents", first.handle, rig.now_ms)
-    letter = rig.engine.dead.get("agents", message_id="a0")
+    letter = newest_letter(rig.engine, "agents", "a0")
     with pytest.raises(BadRequestError, match="lite topics"):
         rig.engine.dead.redrive("agents", letter.queue_offset, "chat", rig.now_ms)
     rig.engine.dead.redrive("agents", letter.queue_offset, "", rig.now_ms)

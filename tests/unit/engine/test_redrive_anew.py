@@ -101,7 +101,7 @@ def test_it_is_delivered_or_nothing_happens(topic: TopicType, kind: str, life: s
         if refusal:
             assert "lite topics" in refusal, what
             assert facts(rig.engine) == before, what
-            assert rig.engine.dead.get("agents", queue_offset=0).state is DeadState.DEAD
+            assert rig.engine.dead.get("agents", 0).state is DeadState.DEAD
             continue
         after = facts(rig.engine)
         if life == "from a checkpoint":

@@ -69,7 +69,7 @@ class RewoundRig(EngineRig):
             with pytest.raises(PreconditionFailedError, match=why):
                 self.redrive()
             assert facts(self.engine) == before
-            letter = self.engine.dead.get("billing", queue_offset=0)
+            letter = self.engine.dead.get("billing", 0)
             assert letter.state is DeadState.DEAD
             again()
 

@@ -390,7 +390,7 @@ async def test_gone_at_a_large_message_in_time_makes_it_a_dead_letter_that_says_
             await broker.settle()
             await broker.advance(wait_ms)
         assert not (await broker.receive()).messages
-        letter = broker.engine.dead.get("billing", queue_offset=0)
+        letter = broker.engine.dead.get("billing", 0)
         assert letter.failure is not None
         assert letter.failure.class_name == "TooLargeForClient"
         assert letter.attempt_count == 2

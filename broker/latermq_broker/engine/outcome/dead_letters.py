@@ -5,7 +5,7 @@ finds some matching letters, `redrive` and `drop` change them; the edge loops.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from latermq_broker.catalog.catalog import DLQ_PREFIX, consumer_group_of
@@ -104,25 +104,18 @@ class DeadLetters:
             offset += step
         return DeadSlice(tuple(letters), scanned, -1)
 
-    def get(self, group: str, *, message_id: str = "", queue_offset: int = -1) -> DeadLetter:
-        """The newest letter with that message id, or the one at that offset, in any state.
+    def get(self, group: str, queue_offset: int) -> DeadLetter:
+        """Read the letter at that offset, in any state.
 
         Raises GroupNotFoundError, MessageNotFoundError.
         """
         topic = self._topic(group)
         if topic is not None:
             queue = self._state.queue(topic.id, 0)
-            if not message_id:
-                if queue.first <= queue_offset < queue.next:
-                    with _readable(queue_offset):
-                        return self._letter(topic, queue_offset)
-            else:
-                for offset in range(queue.next - 1, queue.first - 1, -1):
-                    with suppress(CorruptRecordError):
-                        if has_id(self._record(topic, offset), message_id):
-                            return self._letter(topic, offset)
-        what = f"message {message_id}" if message_id else f"offset {queue_offset}"
-        raise MessageNotFoundError(f"no dead letter of group {group} with {what}")
+            if queue.first <= queue_offset < queue.next:
+                with _readable(queue_offset):
+                    return self._letter(topic, queue_offset)
+        raise MessageNotFoundError(f"no dead letter of group {group} with offset {queue_offset}")
 
     def row(self, topic: Topic, offset: int, entry: Entry, record: Record) -> DeadLetter | None:
         """For bulk reads, which have its record: None for what somebody sent to the %DLQ% topic."""

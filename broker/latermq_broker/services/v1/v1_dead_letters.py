@@ -116,7 +116,7 @@ class DeadLettersService:
         if request.message_id:
             letter = await self._newest(request.group, request.message_id, caller)
         else:
-            letter = self._engine.dead.get(request.group, queue_offset=request.queue_offset)
+            letter = self._engine.dead.get(request.group, request.queue_offset)
         return dead_letter_pb2.GetDeadLetterResponse(
             status=ok_status(), letter=letter_message(letter, stacks=True, body=True)
         )
