@@ -9,6 +9,7 @@ from latermq_broker.config.config import SchedulesConfig
 from latermq_broker.engine.state.model import TopicType
 from latermq_broker.errors import BadRequestError, NotFoundError, TooManyRequestsError
 from latermq_broker.services.scheduling.ticks import tick_id
+from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from support.engine_facts import facts
 from support.engine_rig import START_MS
 from support.schedule_rig import TOPIC, ScheduleRig
@@ -105,6 +106,19 @@ def test_an_altered_one_goes_on(rig: ScheduleRig) -> None:
     put = rig.put("report", 15 * MINUTE, alter=False)
     assert put.before is put.after
     assert put.after.cron
+
+
+@pytest.mark.parametrize("missed", Missed)
+def test_what_is_due_is_sent_although_the_message_is_altered(
+    rig: ScheduleRig, missed: Missed
+) -> None:
+    """As by a worker that declares it while the disk is full, or the broker catches up."""
+    rig.put("report", 15 * MINUTE, missed=missed)
+    rig.now_ms = FIRST
+    message = definition_pb2.Message(body=b"another").SerializeToString()
+    rig.put("report", 15 * MINUTE, missed=missed, message=message)
+    rig.advance(0)
+    assert times(rig) == [0]
 
 
 def test_one_that_is_paused_stays_so_when_it_is_declared(rig: ScheduleRig) -> None:

@@ -111,7 +111,10 @@ class ScheduleAdmin:
             missed=wanted.missed,
             message=wanted.message,
         )
-        return Put(known, self._write(changed, wall_ms, now_ms))
+        calendar = (wanted.every_ms, wanted.cron, wanted.zone)
+        is_due = calendar == (known.every_ms, known.cron, known.zone) and known.next_ms <= wall_ms
+        due_ms = known.next_ms if is_due else NEVER
+        return Put(known, self._write(changed, wall_ms, now_ms, due_ms))
 
     def check(self, wanted: Schedule, *, alter: bool, user: User | None) -> None:
         """See that it may be put, before anything is made for it. Raises as `put`."""
@@ -156,10 +159,12 @@ class ScheduleAdmin:
         payload = SchedulePayload(SCHEDULE_REMOVE, name.encode())
         self._journal.write(RecordType.SCHEDULE, payload, now_ms)
 
-    def _write(self, schedule: Schedule, wall_ms: int, now_ms: int) -> Schedule:
-        """Put it, with its next tick: never one that was sent."""
-        next_ms = NEVER
-        if not schedule.paused:
+    def _write(
+        self, schedule: Schedule, wall_ms: int, now_ms: int, next_ms: int = NEVER
+    ) -> Schedule:
+        """Put it, with a tick that is due and not sent yet; NEVER: with the first from now on,
+        never one that was sent."""
+        if not schedule.paused and next_ms == NEVER:
             next_ms = self._first_after(schedule, max(wall_ms, schedule.last_ms))
         put = replace(schedule, next_ms=next_ms, changed_ms=wall_ms)
         payload = SchedulePayload(SCHEDULE_PUT, encode_schedule(put))
