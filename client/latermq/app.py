@@ -151,7 +151,8 @@ class App:
         It takes a payload, a `Delivery`, or both in this order; the payload's annotation says how
         bodies are read: bytes, str, or JSON of a dataclass, TypedDict or model. What it returns or
         raises counts as `PushConsumer.listener` says; a body that does not fit is a dead letter at
-        once. A function that is not `async` is called in a thread.
+        once. A function that is not `async` is called in a thread. One function for a topic and a
+        group: what one does not want, by its tags, no other one of the group gets.
 
         Args:
             batch: a call gets a list of so many at most, and may return how many of them, from the
@@ -202,9 +203,19 @@ class App:
         listening = Listening(function=function, shape=shape, **about)
         if listening.timeout is not None and not shape.waits:
             raise ValueError("timeout needs an `async def` function: a thread cannot be stopped")
+        self._refuse_second(listening)
         made: Listener[Any] = Listener(self, listening)
         self._listeners.append(made)
         return made
+
+    def _refuse_second(self, listening: Listening) -> None:
+        """Raises ValueError: messages would go to one of two functions, whichever asks first."""
+        for each in self._listeners:
+            if (each.topic, each.group) == listening[:2] and not listening.broadcast:
+                raise ValueError(
+                    f"group {each.group} has a listener of topic {each.topic}, {each.__name__}: "
+                    "give another one a group of its own"
+                )
 
     def every(
         self,

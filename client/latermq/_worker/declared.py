@@ -117,10 +117,14 @@ class Declared:
         known = self.groups.get(group.name)
         self.groups[group.name] = group if known is None else known.together(group)
 
+    def check_schedule(self, name: str) -> None:
+        """Raises ValueError: there is one of that name."""
+        if name in self.schedules:
+            raise ValueError(f"schedule {name} is declared twice: give one a name=")
+
     def add_schedule(self, schedule: Schedule) -> None:
         """Raises ValueError: there is one of that name."""
-        if schedule.name in self.schedules:
-            raise ValueError(f"schedule {schedule.name} is declared twice: give one a name=")
+        self.check_schedule(schedule.name)
         self.schedules[schedule.name] = schedule
 
     async def prepare(self, admin: AsyncAdmin, *, alter: bool) -> None:

@@ -134,16 +134,16 @@ class Ticking:
     def __call__(self, function: Callable[..., Any]) -> Listener[Any]: ...
 
     def __call__(self, function: Any) -> Listener[Any]:
-        listener = function if isinstance(function, Listener) else self._listener(function)
+        name = self._name or str(getattr(function, "__name__", repr(function)))
+        self._app._declared.check_schedule(name)
+        listener = function if isinstance(function, Listener) else self._listener(function, name)
         message = self._message(listener)
-        name = self._name or listener.__name__
         self._app.schedule(name, listener.topic, message=message, **self._about)
         return listener
 
-    def _listener(self, function: Function) -> Listener[Any]:
+    def _listener(self, function: Function, name: str) -> Listener[Any]:
         """Make a listener with a topic and a group of its own, named as the schedule."""
         ticking = of_ticks(function)
-        name = self._name or getattr(function, "__name__", repr(function))
         decorator = self._app.listener(name, group=name)
         made: Listener[Any] = decorator(function) if ticking is None else decorator.listen(*ticking)
         return made

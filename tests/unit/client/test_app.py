@@ -103,6 +103,21 @@ def test_bad_settings_are_refused_where_they_are_written(
         app.listener("orders", **{"group": "billing", **about})(bill)
 
 
+def test_a_group_has_one_listener_of_a_topic(app: latermq.App) -> None:
+    """What one does not want, by its tags, the other would not get either."""
+
+    async def bill(order: bytes) -> None: ...
+
+    app.listener("orders", group="billing", tags="paid")(bill)
+    with pytest.raises(ValueError, match="group billing has a listener of topic orders, bill: "):
+        app.listener("orders", group="billing", tags="cancelled")(bill)
+    app.listener("orders", group="shipping")(bill)
+    app.listener("bills", group="billing")(bill)
+    for _ in range(2):
+        app.listener("prices", group="cache", broadcast=True)(bill)
+    assert len(app.listeners) == 5
+
+
 def test_a_thread_has_no_time_limit(app: latermq.App) -> None:
     def bill(order: bytes) -> None: ...
 
