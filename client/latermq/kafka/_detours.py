@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
 from latermq.errors import (
+    DiskFullError,
     RequestTimeoutError,
     ServerError,
     TooManyRequestsError,
@@ -22,7 +23,7 @@ log = logging.getLogger("latermq.kafka")
 
 # The broker may answer later.
 WORTH_ANOTHER_TRY: Final = (
-    UnavailableError, RequestTimeoutError, TooManyRequestsError, ServerError,
+    UnavailableError, RequestTimeoutError, TooManyRequestsError, ServerError, DiskFullError,
 )  # fmt: skip
 LOOK_S: Final = 0.1  # between two looks
 LOOK_S_MAX: Final = 5.0

@@ -100,7 +100,7 @@ class KafkaLanes:
         lanes = {number: self._lanes[number] for number in partitions if number in self._lanes}
         for lane in lanes.values():
             lane.give_up()
-        if lanes and wait_s:
+        if lanes:
             await asyncio.wait([lane.task for lane in lanes.values()], timeout=wait_s)
         for number, lane in lanes.items():
             del self._lanes[number]

@@ -1,0 +1,62 @@
+"""What listeners of Kafka do while Kafka and LaterMQ are as they should not be."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from latermq import Message
+from latermq._worker.verdicts import Rules
+from latermq.errors import DiskFullError
+from latermq.kafka import KafkaApp, Record
+from latermq.kafka._bridge import Bridge, Place
+from latermq.kafka._handler import Handler
+from latermq.kafka._lanes import KafkaLanes
+
+
+async def bill(record: Record) -> None:
+    raise ValueError("no card")
+
+
+class FullOnce:
+    """A client and its sender, at a broker whose disk is full when it is asked first."""
+
+    def __init__(self) -> None:
+        self.sends = 0
+
+    def _sender(self) -> "FullOnce":
+        return self
+
+    async def send_one(self, topic: str, message: Message) -> None:
+        self.sends += 1
+        if self.sends == 1:
+            raise DiskFullError(50001, "disk full: no room")
+
+
+async def test_a_record_waits_until_the_disk_of_latermq_has_room() -> None:
+    """The worker would end of an error, and be started again, and again."""
+    client: Any = FullOnce()
+    place = Place("orders", "billing", "orders-billing", ordered=False)
+    bridge = Bridge(place, Handler(bill, None), Rules(), lambda: client, None)
+    await bridge.treat(Record(topic="orders", partition=0, offset=1), lambda: False)
+    assert client.sends == 2
+
+
+def test_two_listeners_do_not_share_what_waits_at_latermq() -> None:
+    """What one failed at would come to the other."""
+    app = KafkaApp({"bootstrap.servers": "127.0.0.1:1"})
+    app.kafka_listener("new.orders", group="billing")(bill)
+    with pytest.raises(ValueError, match="has a listener of topic new_orders-billing"):
+        app.kafka_listener("new_orders", group="billing")(bill)
+
+
+async def test_partitions_with_nothing_in_hand_go_without_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def nothing(*_: object) -> None: ...
+
+    lanes = KafkaLanes("billing", nothing, lambda: None, nothing)
+    await lanes.assigned([0, 1])
+    await asyncio.sleep(0)
+    await lanes.revoked([0, 1], 0.0)
+    assert caplog.records == []
