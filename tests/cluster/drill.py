@@ -9,16 +9,17 @@ import random
 import signal
 import time
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Final, Self
 
+from cluster.likeness import differences, stop_alike
 from cluster.ordered import Ordered
+from cluster.places import Network, Place, Places
 from crash.load import CALL_TIMEOUT_S, Load
 from crash.read_back import Promises, make_names, read_back
 from support.broker_process import READY_TIMEOUT_S, BrokerProcess
 from support.kafka.cluster import KafkaCluster
-from support.steady_senders import Sent, SteadySenders, drained
+from support.steady_senders import SteadySenders, drained, story_of
 
 KILLED: Final = -signal.SIGKILL
 WARM: Final = "follows with an engine"
@@ -45,37 +46,47 @@ class Drill(Promises):
     """One log, and who serves it.
 
     Args:
-        name: of the cluster: its topics in Kafka, its directories.
-        standbys: beside the first owner.
+        directories: of the brokers, the first owner's first; the log's name is in theirs.
+        places: where they run.
     """
 
     def __init__(
-        self, room: Path, kafka: KafkaCluster, name: str, rng: random.Random, standbys: int = 1
+        self,
+        kafka: KafkaCluster,
+        network: Network,
+        directories: list[Path],
+        places: Places,
+        rng: random.Random,
     ) -> None:
         super().__init__(rng, retention_ms=0)
         self.kafka = kafka
-        self.name = name
+        self.network = network
+        self.name = directories[0].name
         self.rng = rng
         self.ordered = Ordered(rng)
         self.silences_s: list[float] = []  # of each fault: the longest time without an OK
         self.replaced = 0  # so many owners
         self.late = 0  # OKs of an owner behind the first of the next one
-        config = CONFIG.format(kafka=kafka.bootstrap, cluster=name)
+        config = CONFIG.format(kafka=kafka.bootstrap, cluster=self.name)
         self.brokers: Sequence[BrokerProcess] = [
-            BrokerProcess(room / f"{name}-{number}", config=config)
-            for number in range(1 + standbys)
+            BrokerProcess(directory, config=config, listen=f"{place.host}:0", prefix=place.prefix)
+            for directory, place in zip(directories, places, strict=True)
         ]
+        self._places = dict(zip(self.brokers, places, strict=True))
         self.owner = self.brokers[0]
         self.senders = SteadySenders(*self.brokers)
 
     def __enter__(self) -> Self:
+        return self
+
+    def begin(self) -> None:
+        """Have brokers and senders at work."""
         self.owner.start()
         for broker in self.standbys:
             self.stand_by(broker)
         make_names(self.owner.endpoint)
         self.ordered.make_names(self.owner.endpoint)
         self.senders.start()
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.senders.__exit__()
@@ -85,6 +96,9 @@ class Drill(Promises):
     @property
     def standbys(self) -> list[BrokerProcess]:
         return [broker for broker in self.brokers if broker is not self.owner]
+
+    def place_of(self, broker: BrokerProcess) -> Place:
+        return self._places[broker]
 
     def stand_by(self, broker: BrokerProcess) -> None:
         """Start a broker that follows the log."""
@@ -147,18 +161,10 @@ class Drill(Promises):
             over.set_result(None)
             _, errors = await working
         self.complaints += [*load.errors, *errors]
-        self._timed(self.senders.acknowledged[began - 1 :])
-
-    def _timed(self, sent: list[Sent]) -> None:
-        """Note how long nobody answered at the most, and who answered too late."""
-        sent.sort(key=lambda each: each.at_s)
-        self.silences_s.append(max(b.at_s - a.at_s for a, b in pairwise(sent)))
-        owners = [sent[0].endpoint]
-        for each in sent:
-            if each.endpoint not in owners:
-                owners.append(each.endpoint)
-            self.late += each.endpoint != owners[-1]
-        self.replaced += len(owners) - 1
+        story = story_of(self.senders.acknowledged[began - 1 :])
+        self.silences_s.append(story.silence_s)
+        self.replaced += story.new_owners
+        self.late += story.late
 
     def check(self) -> None:
         """Raises AssertionError with every promise broken so far."""
@@ -175,6 +181,8 @@ class Drill(Promises):
         """
         endpoint = self.owner.endpoint
         self.senders.__exit__()
+        time.sleep(max(place.behind_s for place in self._places.values()))  # then all is due
+        self._compare()
         promised = {sent.message_id for sent in self.senders.acknowledged}
         received = drained(endpoint)
         missing = promised - set(received)
@@ -186,3 +194,29 @@ class Drill(Promises):
         read_back(self, endpoint)
         self.check()
         return len(promised) + len(self.ledger.messages) + len(self.ordered.ledger.messages)
+
+    def _compare(self) -> None:
+        """Kill all when their logs are the same, see what each knows, and start them again."""
+        directories = [broker.data_dir for broker in self.brokers]
+        stop_alike(self._pause, self._go_on, [directories])
+        for broker in self.brokers:
+            broker.kill()
+        self.complaints += differences(directories, directories[0].with_suffix(".toml"))
+        self.crashed()
+        self.ordered.ledger.crashed()
+        self.owner.start()
+        for broker in self.standbys:
+            self.stand_by(broker)
+
+    def _pause(self) -> None:
+        for broker in self.brokers:
+            broker.pause()
+
+    def _go_on(self) -> None:
+        """On a busy machine an owner may stand still for so long that it is replaced."""
+        for broker in self.brokers:
+            broker.go_on()
+        for broker in self.brokers:
+            if not broker.running:
+                broker.wait_end()
+                self.stand_by(broker)

@@ -1,4 +1,4 @@
-"""`make cluster-long`: faults of brokers and of a Kafka of three nodes, under load, and a table.
+"""`make cluster-long`: faults of brokers and of a Kafka of three nodes, under load, and tables.
 
 FAILOVERS=200 TIMES=5 SEED=1 python -m cluster.long [SCENARIO …]
 
@@ -8,65 +8,93 @@ was read back; a promise that was broken ends the run, with the seed.
 
 import os
 import random
+import signal
 import statistics
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from cluster import scenarios
+from cluster import places, scenarios
 from cluster.drill import Drill
 from support.kafka.cluster import KafkaCluster
 
+SEED: Final = int(os.environ.get("SEED") or "1")
+FAILOVERS: Final = int(os.environ.get("FAILOVERS") or "200")
+TIMES: Final = int(os.environ.get("TIMES") or "5")
 NODES: Final = 3
 HEAD: Final = """\
 | seed | scenario | times | new owners | promises | no OK for: p50, p99, most | took |
 |---|---|---|---|---|---|---|"""
 KILLED: Final = "owner killed"
-FULL: Final = "owner's disk full, then killed"
-SCENARIOS: Final = {  # and how many stand by
-    KILLED: (scenarios.killed, 1),
-    "two standbys race": (scenarios.killed, 2),
-    "handed over": (scenarios.handed_over, 1),
-    "handed over, two stand by": (scenarios.handed_over, 2),
-    "owner ended in order": (scenarios.ended, 1),
-    "owner stopped, goes on": (scenarios.stopped, 1),
-    "owner slow": (scenarios.slow, 1),
-    "leader of the log killed": (scenarios.leader_killed, 1),
-    "two nodes of three gone": (scenarios.engine_gone, 1),
-    "rolling restart of Kafka": (scenarios.rolling_restart, 1),
-    FULL: (scenarios.disk_full, 1),
+
+
+class Scenario(NamedTuple):
+    """What happens to a drill, how many stand by, and where."""
+
+    fault: Callable[[Drill], None]
+    standbys: int = 1
+    setting: places.Setting = places.plain
+
+
+SCENARIOS: Final = {
+    KILLED: Scenario(scenarios.killed),
+    "two standbys race": Scenario(scenarios.killed, 2),
+    "handed over": Scenario(scenarios.handed_over),
+    "handed over, two stand by": Scenario(scenarios.handed_over, 2),
+    "owner ended in order": Scenario(scenarios.ended),
+    "owner stopped, goes on": Scenario(scenarios.stopped),
+    "owner slow": Scenario(scenarios.slow),
+    "owner cannot write the log": Scenario(scenarios.cannot_write, 1, places.machines),
+    "owner cannot read the log": Scenario(scenarios.cannot_read, 1, places.machines),
+    "clients do not hear the owner": Scenario(scenarios.not_heard, 1, places.machines),
+    "standby cannot read the log": Scenario(scenarios.standby_cut_off, 1, places.machines),
+    "clocks 30 s apart, owner killed": Scenario(scenarios.killed, 1, places.clocks),
+    "two versions, owner killed": Scenario(scenarios.killed, 1, places.versions),
+    "two versions, owner ended in order": Scenario(scenarios.ended, 1, places.versions),
+    "leader of the log killed": Scenario(scenarios.leader_killed),
+    "two nodes of three gone": Scenario(scenarios.engine_gone),
+    "rolling restart of Kafka": Scenario(scenarios.rolling_restart),
+    "owner's disk full, then killed": Scenario(scenarios.disk_full, 1, places.disks),
 }
 
 
 def main() -> None:
-    seed = int(os.environ.get("SEED") or "1")
-    failovers = int(os.environ.get("FAILOVERS") or "200")
-    others = int(os.environ.get("TIMES") or "5")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # and leave nothing running
     print(HEAD, flush=True)
     with tempfile.TemporaryDirectory(prefix="cluster-long-") as folder:
         room = Path(folder)
-        with KafkaCluster(room / "kafka", NODES) as kafka:
+        with (
+            places.Network() as network,
+            KafkaCluster(room / "kafka", NODES, host=network.kafka) as kafka,
+        ):
             kafka.start()
             for number, name in enumerate(sys.argv[1:] or SCENARIOS):
-                scenario, standbys = SCENARIOS[name]
-                began_s = time.monotonic()
-                times = failovers if name == KILLED else others
-                rng = random.Random(f"{seed} {name}")
-                with ExitStack() as stack:
-                    for broker in range(1 + standbys if name == FULL else 0):
-                        disk = scenarios.small_disk(room / f"drill-{number}-{broker}")
-                        stack.enter_context(disk)
-                    drill = Drill(room, kafka, f"drill-{number}", rng, standbys)
-                    stack.enter_context(drill)
-                    for _ in range(times):
-                        scenario(drill)
-                    promises = drill.read_back()
-                cells = [seed, name, times, drill.replaced, f"{promises:,}"]
-                cells += [quantiles(drill.silences_s), f"{time.monotonic() - began_s:.0f} s"]
-                print("|", " | ".join(map(str, cells)), "|", flush=True)
+                run_drill(kafka, network, room / f"drill-{number}", name)
+
+
+def run_drill(kafka: KafkaCluster, network: places.Network, place: Path, name: str) -> None:
+    began_s = time.monotonic()
+    it, times = SCENARIOS[name], FAILOVERS if name == KILLED else TIMES
+    directories = [place.with_name(f"{place.name}-{each}") for each in range(1 + it.standbys)]
+    with (
+        it.setting(network, directories) as where,
+        Drill(kafka, network, directories, where, random.Random(f"{SEED} {name}")) as drill,
+    ):
+        drill.begin()
+        for _ in range(times):
+            it.fault(drill)
+        promises = drill.read_back()
+    figures = (drill.replaced, f"{promises:,}", quantiles(drill.silences_s))
+    print_row(began_s, SEED, name, times, *figures)
+
+
+def print_row(began_s: float, *cells: object) -> None:
+    print(
+        "|", " | ".join(map(str, cells)), "|", f"{time.monotonic() - began_s:.0f} s |", flush=True
+    )
 
 
 def quantiles(silences_s: list[float]) -> str:

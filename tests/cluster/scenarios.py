@@ -2,24 +2,21 @@
 
 import os
 import signal
-import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import suppress
 from typing import Final
 
 from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient
 
 from cluster.drill import ANSWERS, KILLED, Drill
+from cluster.places import dropped
 from latermq_broker.runtime import CLEAN
 from latermq_cli.root import latermq
 
 PAUSES_S: Final = (0.05, 0.3, 0.9, 1.6)  # of a slow owner; 2 s of silence and it is replaced
 SLOW_S: Final = 8.0
 OUTAGE_S: Final = 5.0  # of Kafka
-DISK_BYTES: Final = 128 << 20
 PROVEN_S: Final = 1.5  # no answer is OK so long after Kafka went
 
 
@@ -78,6 +75,50 @@ def slow(drill: Drill) -> None:
             time.sleep(0.1)
 
     drill.under_load(fault)
+
+
+def cannot_write(drill: Drill) -> None:
+    """Nothing of the owner's reaches Kafka, which reaches the owner; clients reach it, too."""
+    _cut_off(drill, "OUTPUT")
+
+
+def cannot_read(drill: Drill) -> None:
+    """Nothing of Kafka's reaches the owner, which reaches Kafka: its last batches stand there, and
+    it does not know; clients reach it, too."""
+    _cut_off(drill, "INPUT")
+
+
+def _cut_off(drill: Drill, way: str) -> None:
+    """Drop the owner's packets to Kafka or back, until another one serves."""
+
+    def fault() -> None:
+        with dropped(drill.place_of(drill.owner), way, drill.network.kafka):
+            drill.senders.wait_more(ANSWERS, drill.who_serves().endpoint)
+
+    drill.under_load(fault)
+
+
+def not_heard(drill: Drill) -> None:
+    """What the owner answers does not come to its clients: it stays the owner."""
+
+    def fault() -> None:
+        with dropped(drill.place_of(drill.owner), "OUTPUT", drill.network.clients):
+            time.sleep(OUTAGE_S)
+
+    drill.under_load(fault)
+
+
+def standby_cut_off(drill: Drill) -> None:
+    """The standby hears nothing of Kafka: it takes nothing over. Then it does, and the owner is
+    killed."""
+
+    def fault() -> None:
+        [standby] = drill.standbys
+        with dropped(drill.place_of(standby), "INPUT", drill.network.kafka):
+            time.sleep(OUTAGE_S)
+
+    drill.under_load(fault)
+    killed(drill)
 
 
 def leader_killed(drill: Drill) -> None:
@@ -141,18 +182,6 @@ def disk_full(drill: Drill) -> None:
     if drill.who_serves() is not owner:
         drill.complaints.append("somebody took over from an owner whose disk was full")
     killed(drill)
-
-
-@contextmanager
-def small_disk(place: Path) -> Iterator[None]:
-    """Have a file system of its own there. Raises CalledProcessError: it cannot be mounted."""
-    place.mkdir()
-    command = ("mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(place))
-    subprocess.run(command, check=True)
-    try:
-        yield
-    finally:
-        subprocess.run(("umount", str(place)), check=True)
 
 
 def leader_of(drill: Drill) -> int:

@@ -133,7 +133,8 @@ def day(disk: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Day]:
     directory = tmp_path_factory.mktemp("day")
     port = free_ports(1)[0]
     with pytest.MonkeyPatch.context() as patch:
-        wall = WallClock(directory, patch)
+        wall = WallClock(directory)
+        wall.preload(patch)
         broker = BrokerProcess(disk / "data", config=CONFIG.format(port=port))
         with (
             broker.start(),

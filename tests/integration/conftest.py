@@ -21,7 +21,9 @@ def sdk_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProce
 @pytest.fixture
 def wall(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WallClock:
     """Set the wall clock of the brokers that start after it: ask for it before them."""
-    return WallClock(tmp_path, monkeypatch)
+    clock = WallClock(tmp_path)
+    clock.preload(monkeypatch)
+    return clock
 
 
 @pytest.fixture

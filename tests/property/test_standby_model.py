@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from support.driven_standby import DrivenStandby, ShippedLog, sections
+from support.driven_standby import LAID_OUT, DrivenStandby, ShippedLog, sections
 from support.memory_files import MemoryFiles
 from support.sim_desk import imagine
 from support.simulation import Simulation, settled
@@ -20,9 +20,6 @@ SEEDS: Final = range(8)
 STEPS: Final = 240
 LOOK_EACH: Final = 12
 RESTART_EACH: Final = 50
-# How these are laid out tells when somebody looked at a clock, or asked for what is not there:
-# what they hold is compared.
-LAID_OUT: Final = ("timer.", "runs", "leases", "subscriptions")
 
 
 class Owned(Simulation):

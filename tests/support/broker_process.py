@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, ClassVar, Final, NamedTuple, Self
 
@@ -37,6 +38,7 @@ class BrokerProcess:
         arguments: further words for `latermq serve`.
         config: a configuration file's text; "" for none.
         nursery: forks the process instead of starting an interpreter for it.
+        prefix: words before the interpreter's, such as `env` and what it sets.
     """
 
     program: ClassVar = ("-m", "latermq_broker")
@@ -48,6 +50,7 @@ class BrokerProcess:
         config: str = "",
         listen: str = "127.0.0.1:0",
         nursery: Nursery | None = None,
+        prefix: Sequence[str] = (),
     ) -> None:
         self.data_dir = data_dir
         self.log_path = data_dir.with_name(data_dir.name + ".log")
@@ -55,6 +58,7 @@ class BrokerProcess:
         self._arguments = list(arguments)
         self._listen = listen
         self._nursery = nursery
+        self._prefix = prefix
         self._process: subprocess.Popen[str] | NurseryChild | None = None
         self._reader: threading.Thread | None = None
         self._lines: list[str] = []
@@ -99,7 +103,7 @@ class BrokerProcess:
             if self._nursery is not None:
                 self._process = self._nursery.spawn(words, log.fileno())
             else:
-                command = [sys.executable, *self.program, *words]
+                command = [*self._prefix, sys.executable, *self.program, *words]
                 self._process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True
                 )

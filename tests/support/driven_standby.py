@@ -21,6 +21,9 @@ from latermq_broker.store.log.commit_log import CommitLog, WrittenPiece
 
 CLUSTER: Final = "test"
 DIRECTORY: Final = Path("/standby")
+# How these are laid out tells when somebody looked at a clock, or asked for what is not there:
+# what they hold is compared.
+LAID_OUT: Final = ("timer.", "runs", "leases", "subscriptions")
 
 
 class ShippedLog:

@@ -2,13 +2,13 @@
 
 import threading
 import time
-from typing import Final, NamedTuple, Self
+from itertools import pairwise
+from typing import Final, NamedTuple, Protocol, Self
 
 import grpc
 
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2_grpc
 from support import wire_requests
-from support.broker_process import BrokerProcess
 from support.machine import patient
 from support.wire_client import WireClient, require_ok
 
@@ -29,10 +29,35 @@ class Sent(NamedTuple):
     at_s: float
 
 
+class Story(NamedTuple):
+    """What happened to one log while messages were sent to it."""
+
+    silence_s: float  # the longest time from one OK to the next
+    new_owners: int
+    late: int  # OKs of an owner behind the first of the next one
+
+
+def story_of(acknowledged: list[Sent]) -> Story:
+    sent = sorted(acknowledged, key=lambda each: each.at_s)
+    owners, late = [sent[0].endpoint], 0
+    for each in sent:
+        if each.endpoint not in owners:
+            owners.append(each.endpoint)
+        late += each.endpoint != owners[-1]
+    return Story(max(b.at_s - a.at_s for a, b in pairwise(sent)), len(owners) - 1, late)
+
+
+class HasEndpoint(Protocol):
+    """A broker that may serve at some time: `host:port`, and port 0 until it is known."""
+
+    @property
+    def endpoint(self) -> str: ...
+
+
 class SteadySenders(threading.Thread):
     """Send one message after another to whichever broker takes it."""
 
-    def __init__(self, *brokers: BrokerProcess) -> None:
+    def __init__(self, *brokers: HasEndpoint) -> None:
         super().__init__(daemon=True)
         self.acknowledged: list[Sent] = []
         self._brokers = brokers
@@ -44,7 +69,8 @@ class SteadySenders(threading.Thread):
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        self.join()
+        if self.is_alive():
+            self.join()
 
     def run(self) -> None:
         threads = [threading.Thread(target=self._to, args=(broker,)) for broker in self._brokers]
@@ -53,7 +79,7 @@ class SteadySenders(threading.Thread):
         for thread in threads:
             thread.join()
 
-    def _to(self, broker: BrokerProcess) -> None:
+    def _to(self, broker: HasEndpoint) -> None:
         while not self._over.is_set():
             if broker.endpoint.endswith(":0"):
                 time.sleep(0.02)

@@ -42,9 +42,9 @@ int clock_gettime(clockid_t id, struct timespec *at) {
 
 
 class WallClock:
-    """Of the processes that `monkeypatch` lets start from now on."""
+    """Of the processes that are started with its `environment`."""
 
-    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, directory: Path) -> None:
         compiler = shutil.which("cc")
         if compiler is None:
             pytest.skip("needs a C compiler to stand before the clock")
@@ -53,8 +53,12 @@ class WallClock:
         source, library = directory / "wall_clock.c", directory / "wall_clock.so"
         source.write_text(SOURCE, encoding="ascii")
         subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
-        monkeypatch.setenv("WALL_CLOCK_AHEAD", str(self._ahead))
-        monkeypatch.setenv("LD_PRELOAD", str(library))
+        self.environment = {"WALL_CLOCK_AHEAD": str(self._ahead), "LD_PRELOAD": str(library)}
+
+    def preload(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Have all processes that are started from now on begin with it."""
+        for name, value in self.environment.items():
+            monkeypatch.setenv(name, value)
 
     def set_ahead(self, seconds: int) -> None:
         """Of this machine's clock; at once, for those that run too."""

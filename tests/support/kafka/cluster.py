@@ -145,18 +145,23 @@ class KafkaCluster:
     Args:
         directory: the nodes' directories are made in it.
         settings: of server.properties, instead of ours.
+        host: the address where the nodes listen.
     Raises:
         UnavailableError: there is no Kafka to be had here.
     """
 
     def __init__(
-        self, directory: Path, count: int = 1, settings: Mapping[str, str] | None = None
+        self,
+        directory: Path,
+        count: int = 1,
+        settings: Mapping[str, str] | None = None,
+        host: str = HOST,
     ) -> None:
         fetch()
         taken = free_ports(2 * count)
         ports = list(zip(taken[::2], taken[1::2], strict=True))
-        voters = ",".join(f"{i}@{HOST}:{ports[i - 1][1]}" for i in range(1, count + 1))
-        self.bootstrap = ",".join(f"{HOST}:{port}" for port, _ in ports)
+        voters = ",".join(f"{i}@{host}:{ports[i - 1][1]}" for i in range(1, count + 1))
+        self.bootstrap = ",".join(f"{host}:{port}" for port, _ in ports)
         self.nodes: Sequence[KafkaNode] = [
             KafkaNode(
                 directory / str(number),
@@ -165,8 +170,8 @@ class KafkaCluster:
                     **SETTINGS,
                     "node.id": str(number),
                     "controller.quorum.voters": voters,
-                    "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{control}",
-                    "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
+                    "listeners": f"PLAINTEXT://{host}:{port},CONTROLLER://{host}:{control}",
+                    "advertised.listeners": f"PLAINTEXT://{host}:{port}",
                     "log.dirs": str(directory / str(number) / "data"),
                     "offsets.topic.replication.factor": str(min(count, 3)),
                     "transaction.state.log.replication.factor": str(min(count, 3)),
