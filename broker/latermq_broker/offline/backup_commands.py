@@ -20,7 +20,7 @@ from latermq_cli.backup.repository import SHARD, Manifest, Piece, Repository, gr
 from latermq_cli.backup.shelf import shelf_of
 from latermq_cli.connection.options import example, json_option
 from latermq_cli.terminal.console import counted, print_json
-from latermq_cli.terminal.failures import CommandError, RefusedError
+from latermq_cli.terminal.failures import CommandError, NotThereError, RefusedError
 from latermq_cli.terminal.table import plain
 from latermq_cli.terminal.times import format_instant
 
@@ -129,12 +129,19 @@ def verify(place: str, name: str | None, every: bool, as_json: bool) -> None:
 
     Exits 1 when it is not whole.
     """
+    damaged: list[str] = []
     for shard, repository in repositories(shelf_of(place)):
         names: list[str | None] = [*repository.names()] if every else [name]
         for each in names or [None]:
-            manifest = repository.chosen(each)
-            with store_errors():
-                report = examined(repository, manifest)
+            try:
+                manifest = repository.chosen(each)
+                with store_errors():
+                    report = examined(repository, manifest)
+            except CommandError as error:
+                if not every or isinstance(error, NotThereError):
+                    raise
+                damaged.append(error.message)  # which of the others are whole is asked, too
+                continue
             records = sum(report.records.values())
             if as_json:
                 print_json(
@@ -149,6 +156,8 @@ def verify(place: str, name: str | None, every: bool, as_json: bool) -> None:
                     + f"backup {manifest.name}: {counted(records, 'record')} up to position "
                     f"{report.end}, whole"
                 )
+    if damaged:
+        raise CommandError("; ".join(damaged))
 
 
 @click.command(

@@ -13,7 +13,7 @@ from latermq_cli.connection.connection import Connection
 from latermq_cli.connection.options import broker_options, example, json_option
 from latermq_cli.terminal.commands import CommandGroup, Lazy
 from latermq_cli.terminal.console import counted, print_json, print_table, stderr_is_terminal
-from latermq_cli.terminal.failures import NotThereError
+from latermq_cli.terminal.failures import CommandError, NotThereError
 from latermq_cli.terminal.table import Column, plain
 from latermq_cli.terminal.termination import orderly_termination
 from latermq_cli.terminal.times import format_instant
@@ -118,12 +118,15 @@ def take(
 @json_option
 def list_(place: str, as_json: bool) -> None:
     """List the backups in DIR, the oldest first."""
-    manifests = [
-        (shard, each)
-        for shard, repository in repositories(shelf_of(place))
-        for each in map(repository.manifest, repository.names())
-    ]
-    if not manifests:
+    manifests: list[tuple[str, Manifest]] = []
+    damaged: list[str] = []
+    for shard, repository in repositories(shelf_of(place)):
+        for name in repository.names():
+            try:
+                manifests.append((shard, repository.manifest(name)))
+            except CommandError as error:  # there are others to restore
+                damaged.append(error.message)
+    if not manifests and not damaged:
         raise NotThereError(f"there is no backup in {place}")
     several = any(shard for shard, _ in manifests)
     if as_json:
@@ -132,9 +135,11 @@ def list_(place: str, as_json: bool) -> None:
             for shard, each in manifests
         ]
         print_json({"backups": shown})
-        return
-    rows = [(shard, *_row(each)) if several else _row(each) for shard, each in manifests]
-    print_table((Column("SHARD"), *_COLUMNS) if several else _COLUMNS, rows)
+    else:
+        rows = [(shard, *_row(each)) if several else _row(each) for shard, each in manifests]
+        print_table((Column("SHARD"), *_COLUMNS) if several else _COLUMNS, rows)
+    if damaged:
+        raise CommandError("; ".join(damaged))
 
 
 def manifest_fields(manifest: Manifest) -> dict[str, Any]:

@@ -249,6 +249,20 @@ def test_damage_is_told(cli: CliRig, shelf: Path, tmp_path: Path) -> None:
     assert cli.json("backup", str(shelf))["pieces_deleted"] == 0  # it may need them
 
 
+def test_a_damaged_backup_hides_no_other(cli: CliRig, shelf: Path) -> None:
+    fill(cli, "first")
+    names = []
+    for _ in range(3):
+        names.append(cli.json("backup", str(shelf))["name"])
+        cli.now_ms += 1_000
+    (shelf / "backups" / f"{names[1]}.json").write_text("{}")
+    for words in (("list",), ("verify", "--all")):
+        result = cli.run("backup", words[0], str(shelf), *words[1:])
+        assert result.exit_code == 1
+        assert [name in result.stdout for name in names] == [True, False, True]
+        assert f"the manifest of backup {names[1]} is damaged" in result.stderr
+
+
 def test_nothing_is_taken_over_from_another_log(
     cli: CliRig, shelf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
