@@ -18,7 +18,7 @@ from latermq_broker.services.call.answers import ADMIN, MESSAGING
 from latermq_broker.services.registry import FILES
 from latermq_proto.apache.rocketmq.v2 import admin_pb2, service_pb2
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
-from latermq_proto.latermq.v1 import cluster_pb2, dead_letter_pb2, topic_pb2
+from latermq_proto.latermq.v1 import cluster_pb2, dead_letter_pb2, queue_pb2, topic_pb2
 from support.access_rig import ROOT, ROOT_SECRET, USER, AccessRig, signed
 from support.fake_call import FakeCall
 
@@ -491,3 +491,21 @@ def test_a_job_ends_with_the_right_to_it(rig: AccessRig, withdrawn: str) -> None
     assert set(codes[:-1]) == {20000}
     left = rig.engine.groups.dead_letter_count(rig.engine.catalog.require_group("billing"))
     assert 3 <= left <= 5
+
+
+def test_a_read_ends_with_the_right_to_it(rig: AccessRig) -> None:
+    for number in range(4):
+        rig.send_message(f"m-{number}")
+    rig.grant(T, "orders", BROWSE, BODY)
+    synced = rig.committer.synced
+    pages = iter(range(9))
+
+    def second() -> Any:
+        if next(pages) == 1:
+            rig.engine.users.revoke(USER, T, "orders", frozenset({BODY}), rig.now_ms)
+        return synced()
+
+    rig.committer.synced = second  # type: ignore[method-assign]
+    request = queue_pb2.ReadQueueRequest(topic="orders", end_offset=4, page_rows_max=1)
+    told = rig.stream("/latermq.v1.Queues/ReadQueue", request, queue_pb2.ReadQueuePage, rig.by())
+    assert [(page.status.code, len(page.rows)) for page in told] == [(20000, 1), (FORBIDDEN, 0)]

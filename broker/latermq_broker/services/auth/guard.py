@@ -8,8 +8,8 @@ stays open to all. Whoever is no user is refused by the head of a call, before i
 
 A client id is the user's who opened its session, or holds something under it: no other user calls
 under it, whatever the RPC. Who is shown a half message, on a stream opened long ago, is asked for
-again at each showing, and whoever has letters redriven or reads the log with each piece of the
-answer.
+again at each showing, and whoever has letters redriven or reads a queue or the log with each piece
+of the answer.
 
 Calls that nobody signed are slowed down (`brake`), those that somebody did never.
 
@@ -86,6 +86,7 @@ HEARTBEAT: Final = f"{MESSAGING}/Heartbeat"
 LASTING: Final = (  # for hours: who may at their beginning need not at their end
     f"{V1}.DeadLetters/RedriveDeadLetters",
     f"{V1}.DeadLetters/DropDeadLetters",
+    f"{V1}.Queues/ReadQueue",
     f"{V1}.Backups/ReadLog",
 )
 VERIFIED_MAX: Final = 8_192
