@@ -1,12 +1,13 @@
 """The command line over two shards: lists of both with a SHARD column; one that is silent."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from latermq_cli import clock
 from latermq_cli.clients.top import Top
 from latermq_cli.connection.connection import Connection
 from latermq_cli.root import latermq
@@ -60,6 +61,17 @@ class Commands:
 @pytest.fixture
 def commands(machines: Machines) -> Commands:
     return Commands(machines)
+
+
+def raising_at_the_second() -> Callable[[float], None]:
+    """Make a sleep that somebody ends by Ctrl-C."""
+    sleeps = iter(range(9))
+
+    def sleep(_: float) -> None:
+        if next(sleeps):
+            raise KeyboardInterrupt
+
+    return sleep
 
 
 def shards_of(rows: list[dict[str, Any]]) -> list[int]:
@@ -225,6 +237,10 @@ def test_a_silent_shard_is_told_behind_what_was_had(commands: Commands, name: st
             result = commands.run(*words)
             assert (result.exit_code, words) == (1, words), result.output
             assert "shard 0: no broker answers" in result.stderr
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(clock, "sleep", raising_at_the_second())
+            result = commands.run("topic", "list", "--watch")
+        assert (result.exit_code, result.stdout.count(f" {name} ")) == (0, 2), "it goes on"
         result = commands.run("top", "--once")
         assert result.exit_code == 1
         assert "no answer: shard 0: no broker answers" in result.stdout

@@ -12,7 +12,12 @@ from google.protobuf.message import Message
 
 from latermq.admin import Method
 from latermq_cli.connection.chosen_shard import chosen_shard
-from latermq_cli.terminal.failures import CommandError, NotThereError, RefusedError
+from latermq_cli.terminal.failures import (
+    CommandError,
+    NotAllError,
+    NotThereError,
+    RefusedError,
+)
 from latermq_cli.terminal.jsonable import jsonable
 from latermq_cli.terminal.table import Column
 
@@ -185,9 +190,9 @@ class Shards:
         self._silent.clear()
 
     def finish(self) -> None:
-        """End the command. Raises CommandError: a shard did not answer, all else was printed."""
+        """End the command. Raises NotAllError: a shard did not answer, all else was printed."""
         if self._silent:
-            raise CommandError(f"what is above is not all: {'; '.join(self.silent())}")
+            raise NotAllError(f"what is above is not all: {'; '.join(self.silent())}")
 
     def close(self) -> None:
         """Close the connections but the one that was asked first."""

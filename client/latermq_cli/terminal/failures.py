@@ -38,6 +38,10 @@ class RefusedError(CommandError):
     exit_code = 2
 
 
+class NotAllError(CommandError):
+    """What was printed is not all: somebody who was asked did not answer; exit code 1."""
+
+
 class NotThereError(RefusedError):
     """What was named does not exist, or not any more; exit code 3."""
 

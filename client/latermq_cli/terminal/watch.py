@@ -10,6 +10,8 @@ import click
 
 from latermq_cli import clock
 from latermq_cli.terminal.console import stdout_is_terminal
+from latermq_cli.terminal.failures import CommandError, NotAllError, RefusedError, one_line
+from latermq_cli.terminal.output import OutputError
 from latermq_cli.terminal.times import format_clock
 
 WATCH_S: Final = 2.0
@@ -43,10 +45,20 @@ def watch_option(command: Decorated) -> Decorated:
             again(watch, args, words)
 
     def again(watch: float, args: Any, words: dict[str, Any]) -> None:
+        as_json = bool(words.get("as_json"))
+        looked = False
         while True:
-            if stdout_is_terminal() and not words.get("as_json"):
+            if stdout_is_terminal() and not as_json:
                 click.echo(_CLEAR + format_clock(clock.now_ms())[:8], nl=True)
-            command(*args, **words)
+            try:
+                command(*args, **words)
+            except (RefusedError, OutputError):
+                raise
+            except CommandError as error:  # who is away comes back: it is watched for that, too
+                if not (looked or isinstance(error, NotAllError)):
+                    raise
+                click.echo(one_line(error, as_json=as_json), err=True)
+            looked = True
             sys.stdout.flush()
             clock.sleep(watch)
 

@@ -4,11 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from latermq._connection.status import error_of
+from latermq._values.endpoints import Endpoints
 from latermq_broker.delivery.failure import Failure
 from latermq_broker.services.clients.session import ClientKind, Session
 from latermq_cli import clock
 from latermq_cli.clients.top import HELP, Top
 from latermq_cli.connection.connection import Connection
+from latermq_h2.grpc_code import GrpcCode
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from support.cli_rig import CliRig
 
@@ -92,6 +95,30 @@ def test_a_listing_goes_on_until_it_is_ended(rig: CliRig, monkeypatch: pytest.Mo
     for seconds in ("0", "nan", "inf", "soon"):
         assert "--watch" in rig.refused("group", "list", "--watch", seconds)
     assert "--every" in rig.refused("top", "--every", "nan")
+
+
+def test_a_listing_goes_on_while_the_broker_is_away(
+    rig: CliRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unary, rounds = rig.transport.unary, 0
+
+    async def away(*_: object) -> bytes:
+        raise error_of(GrpcCode.DEADLINE_EXCEEDED, "", Endpoints.parse("rig:1"))
+
+    def sleep(_: float) -> None:
+        nonlocal rounds
+        rounds += 1
+        monkeypatch.setattr(rig.transport, "unary", away if rounds == 1 else unary)
+        if rounds == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(clock, "sleep", sleep)
+    rig.make_group("billing")
+    result = rig.run("group", "list", "--watch")
+    assert (result.exit_code, result.stdout.count("billing")) == (0, 2)
+    assert result.stderr.count("did not answer in time") == 1
+    monkeypatch.setattr(rig.transport, "unary", away)
+    assert "did not answer in time" in rig.refused("group", "list", "--watch", code=1)
 
 
 def two_groups(rig: CliRig) -> None:
