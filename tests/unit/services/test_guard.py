@@ -18,12 +18,11 @@ from latermq_broker.services.call.answers import ADMIN, MESSAGING
 from latermq_broker.services.registry import FILES
 from latermq_proto.apache.rocketmq.v2 import admin_pb2, service_pb2
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
-from latermq_proto.latermq.v1 import cluster_pb2, dead_letter_pb2, queue_pb2, topic_pb2
+from latermq_proto.latermq.v1 import cluster_pb2, topic_pb2
 from support.access_rig import ROOT, ROOT_SECRET, USER, AccessRig, signed
 from support.fake_call import FakeCall
 
 UNAUTHORIZED, FORBIDDEN = 40100, 40300
-DEAD: Final = "/latermq.v1.DeadLetters"
 PUB, SUB, BROWSE, BODY = Right.PUB, Right.SUB, Right.BROWSE, Right.BODY
 REDRIVE, PURGE = Right.REDRIVE, Right.PURGE
 T, G = Kind.TOPIC, Kind.GROUP
@@ -456,56 +455,3 @@ class TestTelemetry:
             assert code_of(rig, path, {}, theirs) == FORBIDDEN
             assert code_of(rig, path, {}, rig.by(client_id="mine")) == 20000
         assert self.answers(rig, theirs, self.producer()) == [20000]  # it is nobody's any more
-
-
-@pytest.mark.parametrize("withdrawn", ["disabled", "revoked"])
-def test_a_job_ends_with_the_right_to_it(rig: AccessRig, withdrawn: str) -> None:
-    """It may take hours, and an admin shuts somebody out at once."""
-    rig.make_group()
-    for number in range(8):
-        rig.die(f"m-{number}")
-    rig.grant(G, "billing", REDRIVE)
-    users, written = rig.engine.users, rig.committer.written
-
-    def now_ms() -> int:
-        rig.now_ms += 500
-        return rig.now_ms
-
-    def third() -> Any:
-        if rig.engine.groups.dead_letter_count(rig.engine.catalog.require_group("billing")) == 5:
-            if withdrawn == "disabled":
-                users.alter(USER, admin=None, disabled=True, now_ms=rig.now_ms)
-            else:
-                users.revoke(USER, G, "billing", frozenset({REDRIVE}), rig.now_ms)
-        return written()
-
-    call = rig.by()
-    rig.committer.now_ms = now_ms  # type: ignore[method-assign]
-    rig.committer.written = third  # type: ignore[method-assign]
-    request = dead_letter_pb2.RedriveDeadLettersRequest(group="billing", rate_per_second=1)
-    told = rig.stream(
-        f"{DEAD}/RedriveDeadLetters", request, dead_letter_pb2.DeadLetterProgress, call
-    )
-    codes = [each.status.code for each in told]
-    assert codes[-1] == (UNAUTHORIZED if withdrawn == "disabled" else FORBIDDEN)
-    assert set(codes[:-1]) == {20000}
-    left = rig.engine.groups.dead_letter_count(rig.engine.catalog.require_group("billing"))
-    assert 3 <= left <= 5
-
-
-def test_a_read_ends_with_the_right_to_it(rig: AccessRig) -> None:
-    for number in range(4):
-        rig.send_message(f"m-{number}")
-    rig.grant(T, "orders", BROWSE, BODY)
-    synced = rig.committer.synced
-    pages = iter(range(9))
-
-    def second() -> Any:
-        if next(pages) == 1:
-            rig.engine.users.revoke(USER, T, "orders", frozenset({BODY}), rig.now_ms)
-        return synced()
-
-    rig.committer.synced = second  # type: ignore[method-assign]
-    request = queue_pb2.ReadQueueRequest(topic="orders", end_offset=4, page_rows_max=1)
-    told = rig.stream("/latermq.v1.Queues/ReadQueue", request, queue_pb2.ReadQueuePage, rig.by())
-    assert [(page.status.code, len(page.rows)) for page in told] == [(20000, 1), (FORBIDDEN, 0)]
