@@ -57,13 +57,17 @@ def _directory(directory: Path, config: Config) -> Iterator[Finding]:
         return
     if (directory / SHARD_NAME).exists():
         yield NOTE, "data", "it is a shard of a cluster: ask of each shard's directory"
-    if _is_locked(directory / LOCK_NAME):
+    runs = _is_locked(directory / LOCK_NAME)
+    if runs:
         yield (
             NOTE,
             "data",
             "a broker runs on it: what that writes from now on is not looked at",
         )
-    yield _trial(directory, config)
+    finding = _trial(directory, config)
+    if runs and finding[0] == PROBLEM:  # a file may have gone while it was read
+        finding = _trial(directory, config)
+    yield finding
 
 
 def _trial(directory: Path, config: Config) -> Finding:

@@ -14,6 +14,7 @@ from latermq_broker.clock import SystemClock
 from latermq_broker.config.config import Config, StoreConfig
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import Outgoing
+from latermq_broker.errors import StoreUnusableError
 from latermq_broker.offline.trial_files import BLOCK_BYTES, TrialFiles
 from latermq_broker.store.files import OpenMode, RealFiles
 from latermq_broker.store.records.record import RecordType
@@ -70,6 +71,23 @@ def test_beside_a_broker_that_runs(cli: CliRig, tmp_path: Path) -> None:
     assert "1 topics" in said
     assert "0 clients connected" in said
     assert digests(tmp_path) == before
+    engine.close(SystemClock().now_ms())
+
+
+def test_a_file_that_goes_while_it_is_read_is_in_nobodys_way(
+    cli: CliRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker deletes old segments and checkpoints, which a first look may still have listed."""
+    engine = made(tmp_path / "data")
+    opened, looks = Store.open, iter(range(9))
+
+    def gone(*words: Any) -> Store:
+        if not next(looks):
+            raise StoreUnusableError(f"{tmp_path} cannot be used: No such file or directory")
+        return opened(*words)
+
+    monkeypatch.setattr(Store, "open", gone)
+    assert cli.json("upgrade-check", str(tmp_path / "data"))["ok"]
     engine.close(SystemClock().now_ms())
 
 
