@@ -104,6 +104,7 @@ class PushConsumer:
         self._in_hand: dict[Delivery, object] = {}  # and with whom: a task, or a thread
         self._released = asyncio.Event()
         self._workers = Tasks()
+        self._returns = Tasks()  # of what came while nothing more was wanted
         self._starting = asyncio.Lock()
         self._started = False
         self._closing: asyncio.Task[None] | None = None
@@ -314,7 +315,7 @@ class PushConsumer:
 
     def _arrived(self, identity: Identity, delivery: Delivery, damage: str) -> None:
         if self._closing is not None or self.paused:
-            self._workers.start(delivery._settler.give_back(delivery), "latermq return")
+            self._returns.start(delivery._settler.give_back(delivery), "latermq return")
         elif damage:
             work = identity.settler.refuse(delivery, DamagedBodyError(damage))
             self._workers.start(work, "latermq damaged")
@@ -344,6 +345,7 @@ class PushConsumer:
         waiting = self._inbox.close()
         await self._identities.stop()
         await give_all_back(waiting)
+        await self._returns.wait()
         try:  # until nothing is in hand but what `holder` itself has, or nobody any more
             async with asyncio.timeout(grace.total_seconds()):
                 while any(o is not holder and _at_work(o) for o in self._in_hand.values()):

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from latermq.errors import (
 )
 from latermq_h2.grpc_code import GrpcCode
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
-from support.scripted_broker import ScriptedBroker
+from support.scripted_broker import ScriptedBroker, ScriptedTransport
 from support.virtual_loop import virtually
 
 Connect = Callable[[], Client]
@@ -395,6 +396,30 @@ async def test_a_reply_on_its_way_while_it_closes_is_read_and_given_back(
         await closing
     assert broker.returned() == ["id-1"]
     assert len(broker.requests("ReceiveMessage")) == 1
+
+
+@virtually
+async def test_what_came_late_is_given_back_before_the_farewell(
+    broker: ScriptedBroker, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long that takes, as while the connection is made anew."""
+    unary = ScriptedTransport.unary
+
+    async def slow(self: ScriptedTransport, path: str, *given: Any) -> bytes:
+        if path.endswith("ChangeInvisibleDuration"):
+            await asyncio.sleep(0.5)
+        return await unary(self, path, *given)
+
+    monkeypatch.setattr(ScriptedTransport, "unary", slow)
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing")
+        await consumer.start()
+        await asyncio.sleep(0.1)
+        closing = asyncio.create_task(consumer.close())
+        await asyncio.sleep(0.1)
+        broker.deliver(b"late")
+        await closing
+    assert broker.returned() == ["id-1"]
 
 
 @virtually
