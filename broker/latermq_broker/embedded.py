@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from latermq_broker.clock import SystemClock
-from latermq_broker.config.config import CatalogConfig, Config, Flush, StoreConfig
+from latermq_broker.config.config import Config, Flush, StoreConfig
 from latermq_broker.engine.engine import Engine
 from latermq_broker.pump.disk_work import DiskWork
 from latermq_broker.pump.pump import Pump
@@ -64,7 +64,6 @@ class Embedded:
                 disk_full_percent=0,
                 scrub_pause_ms=0,
             ),
-            catalog=CatalogConfig(default_queue_count=1),
         )
         clock = SystemClock(wall_ns, monotonic_ns)
         began_ms = clock.now_ms()

@@ -12,7 +12,8 @@ import uvloop
 import latermq
 from latermq.admin import AsyncAdmin
 from latermq.testing import HeldBroker
-from latermq_proto.latermq.v1 import dead_letter_pb2, group_pb2
+from latermq_broker.config.config import CatalogConfig
+from latermq_proto.latermq.v1 import dead_letter_pb2, group_pb2, topic_pb2
 from support.machine import patient
 
 SECOND = timedelta(seconds=1)
@@ -377,3 +378,12 @@ def test_a_loop_whose_clock_cannot_be_held_is_refused() -> None:
 def test_without_a_loop_and_without_use_nothing_is_opened(latermq_time: HeldBroker) -> None:
     with pytest.raises(RuntimeError, match="no running event loop"):
         latermq_time.now()
+
+
+async def test_a_topic_has_as_many_queues_as_at_a_broker_process(latermq_time: HeldBroker) -> None:
+    """What has no message group has no order, there or here."""
+    async with latermq_time.connect() as mq:
+        await mq.send("orders", b"17")
+    request = topic_pb2.GetTopicRequest(name="orders")
+    topic = latermq_time.call(AsyncAdmin.topics.GetTopic, request).topic
+    assert topic.queue_count == CatalogConfig().default_queue_count
