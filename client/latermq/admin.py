@@ -26,11 +26,11 @@ from latermq._connection.transports import TRANSPORT_VARIABLE, chosen
 from latermq._values import arguments
 from latermq._values.credentials import credentials_of
 from latermq._values.endpoints import Endpoints
-from latermq._values.identity import message_ids, new_client_id, new_request_id
+from latermq._values.identity import message_ids, new_client_id
 from latermq._values.settings import ENDPOINT, ENDPOINT_VARIABLE, ClientKind, Profile
 from latermq._values.tls import Tls, tls_of
 from latermq._wire.policies import backoff_message, read_backoff
-from latermq._wire.session_calls import client_headers, endpoints_of, parsed, read_endpoints
+from latermq._wire.session_calls import ClientHeaders, endpoints_of, parsed, read_endpoints
 from latermq.codes import Code
 from latermq.errors import error_for
 from latermq_proto.apache.rocketmq.v2 import service_pb2
@@ -116,6 +116,7 @@ class AsyncAdmin(_Services):
 
     def __init__(self, profile: Profile, transport: Transport) -> None:
         self._profile = profile
+        self._headers = ClientHeaders(profile)
         self._transport = transport
 
     @property
@@ -133,7 +134,7 @@ class AsyncAdmin(_Services):
     ) -> Answer:
         """Return the answer, whatever its status is."""
         data = await self._transport.unary(
-            method.path, request.SerializeToString(), self._headers(metadata), timeout_s
+            method.path, request.SerializeToString(), self._headers.next(metadata), timeout_s
         )
         return parsed(method.answer, data)
 
@@ -159,7 +160,7 @@ class AsyncAdmin(_Services):
     ) -> AsyncGenerator[Answer, None]:
         """Yield a stream's elements; their statuses are the caller's to check."""
         pieces = self._transport.server_stream(
-            method.path, request.SerializeToString(), self._headers(()), timeout_s
+            method.path, request.SerializeToString(), self._headers.next(()), timeout_s
         )
         async with aclosing(pieces):
             async for data in pieces:
@@ -168,9 +169,6 @@ class AsyncAdmin(_Services):
     async def close(self) -> None:
         """Close the connection; calls that are under way fail."""
         await self._transport.close()
-
-    def _headers(self, more: Metadata) -> Metadata:
-        return (*client_headers(self._profile, new_request_id()), *more)
 
 
 class Admin(_Services):

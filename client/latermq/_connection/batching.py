@@ -10,6 +10,7 @@ time, so that its messages are stored in the order in which they were sent.
                                     └─ any other error: of every message in it
 
 Without a linger the first of a turn gathers the others and, where none came, makes the call itself.
+So does the next one, at once, if its lane is empty: who sends one after the other waits for nobody.
 """
 
 import asyncio
@@ -100,6 +101,7 @@ class Batches(Generic[Key, Item, Result]):
         self._lanes: dict[Key, _Lane[Item, Result]] = {}
         self._tasks = Tasks()
         self._held_bytes = 0
+        self._lonely = False  # the last one that gathered others found none
         self._room = asyncio.Event()  # set when a call ends, or a lane does
 
     async def add(self, key: Key, item: Item, size: int, *, ordered: bool = False) -> Result:
@@ -107,21 +109,23 @@ class Batches(Generic[Key, Item, Result]):
         while self._held_bytes and self._held_bytes + size > HELD_BYTES_MAX:
             self._room.clear()
             await self._room.wait()
+        self._held_bytes += size
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = _Lane(1 if ordered else IN_FLIGHT_MAX)
+            if self._lonely:
+                return await self._call_alone(key, lane, item, size)
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[Result] = loop.create_future()
         lane.entries.append((item, size, outcome))
         lane.bytes += size
-        self._held_bytes += size
         if self._full(lane):
             self._leave(key, lane)
         elif lane.timer is None and not lane.gathers and lane.in_flight < lane.in_flight_max:
             if self._linger_s:
                 lane.timer = loop.call_later(self._linger_s, self._due, key, lane)
-            else:
-                await self._gather(key, lane, outcome)
+            elif await self._gathers_none(key, lane, outcome):
+                return await self._call_alone(key, lane, item, size)
         return await outcome
 
     async def close(self) -> None:
@@ -133,14 +137,13 @@ class Batches(Generic[Key, Item, Result]):
                 self._room.clear()
                 await self._room.wait()
 
-    async def _gather(
+    async def _gathers_none(
         self, key: Key, lane: _Lane[Item, Result], outcome: asyncio.Future[Result]
-    ) -> None:
+    ) -> bool:
         """Let others of this turn of the loop join the one that has `outcome`, and send them.
 
-        One that stays alone makes its call itself, which is written at once (`LeanTransport`): a
-        task and three turns of the loop fewer, an eighth of what a lone send takes of the sender
-        (539 to 472 thousand instructions, docs/benchmarks.md).
+        Returns:
+            Whether it stayed alone: it is out of the lane, and to make its call itself.
         """
         lane.gathers = True
         try:
@@ -151,11 +154,30 @@ class Batches(Generic[Key, Item, Result]):
         finally:
             lane.gathers = False
             alone = len(lane.entries) == 1 and lane.entries[0][2] is outcome
-            alone = self._own_calls and alone and not outcome.done()
-            if not alone:
+            self._lonely = self._own_calls and alone and not outcome.done()
+            if not self._lonely:
                 self._due(key, lane)
-        if alone:
-            await self._call(key, lane, *self._next(lane))
+        if self._lonely:
+            lane.entries.clear()
+            lane.bytes = 0
+        return self._lonely
+
+    async def _call_alone(
+        self, key: Key, lane: _Lane[Item, Result], item: Item, size: int
+    ) -> Result:
+        """Make the call of one that nobody shares: no task, no future and no turn of the loop.
+
+        It is written at once (`LeanTransport`). Calls of tasks of their own, for all that waits,
+        took a quarter more of the sender (docs/benchmarks.md).
+        """
+        lane.in_flight += 1
+        try:
+            (outcome,) = await self._deliver(key, (item,))
+        finally:
+            self._end_call(key, lane, size)
+        if isinstance(outcome, LaterMQError):
+            raise outcome
+        return outcome
 
     def _full(self, lane: _Lane[Item, Result]) -> bool:
         return (
@@ -214,10 +236,7 @@ class Batches(Generic[Key, Item, Result]):
         finally:
             for outcome in outcomes:
                 outcome.cancel()  # without effect on those that have one
-            lane.in_flight -= 1
-            self._give_room(size)
-            if lane.timer is None and not lane.gathers:
-                self._due(key, lane)
+            self._end_call(key, lane, size)
 
     async def _settle(
         self, key: Key, items: list[Item], outcomes: list[asyncio.Future[Result]]
@@ -242,6 +261,12 @@ class Batches(Generic[Key, Item, Result]):
                 outcome.set_exception(result)
             else:
                 outcome.set_result(result)
+
+    def _end_call(self, key: Key, lane: _Lane[Item, Result], size: int) -> None:
+        lane.in_flight -= 1
+        self._give_room(size)
+        if lane.timer is None and not lane.gathers:
+            self._due(key, lane)
 
     def _give_room(self, size: int) -> None:
         self._held_bytes -= size

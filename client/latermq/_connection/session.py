@@ -9,7 +9,7 @@ our leases alive; settings are repeated every 5 minutes and routes looked up ane
 import asyncio
 import logging
 import random
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Final
 
@@ -19,7 +19,6 @@ from latermq._connection.tasks import Tasks
 from latermq._connection.telemetry import Telemetry
 from latermq._connection.transport import Metadata, Transport
 from latermq._values.endpoints import Endpoints
-from latermq._values.identity import new_request_id
 from latermq._values.route import Route
 from latermq._values.settings import Profile, Settings
 from latermq._wire import session_calls as wire
@@ -71,6 +70,7 @@ class Session:
         self.on_known: Callable[[], None] | None = None  # a broker has answered our settings
         self.on_taken: Callable[[str], None] | None = None
         self._connections = connections
+        self._headers = wire.ClientHeaders(profile)
         self.tasks = Tasks()  # until it is closed
         self._streams: dict[Endpoints, Telemetry] = {}
         self._routes: dict[str, Route] = {}
@@ -171,7 +171,7 @@ class Session:
         limit = self.timeout if timeout is None else timeout
         transport = self._connections.to(endpoints)
         try:
-            answer = await transport.unary(path, request, self._headers(headers), limit)
+            answer = await transport.unary(path, request, self._headers.next(headers), limit)
         except UnavailableError as error:
             self.outages.lost(endpoints, error)
             raise
@@ -200,7 +200,7 @@ class Session:
         """Yield a stream's messages; leaving the iteration cancels it. `timeout` in seconds."""
         self._check_open()
         transport = self._connections.to(endpoints)
-        answers = transport.server_stream(path, request, self._headers(), timeout)
+        answers = transport.server_stream(path, request, self._headers.next(()), timeout)
         try:
             async with aclosing(answers):
                 async for answer in answers:
@@ -254,7 +254,7 @@ class Session:
         if endpoints not in self._streams:
             transport = self._connections.to(endpoints)
             stream = Telemetry(
-                lambda: transport.bidi_stream(wire.TELEMETRY, self._headers()),
+                lambda: transport.bidi_stream(wire.TELEMETRY, self._headers.next(())),
                 lambda: wire.settings_command(self.profile),
                 self._adopt,
                 lambda request: self._asked(endpoints, request),
@@ -310,9 +310,6 @@ class Session:
                 self.forget_route(topic)
             except LaterMQError as error:
                 log_failure(log, "route not refreshed", error, topic=topic)
-
-    def _headers(self, more: Sequence[tuple[str, str | bytes]] = ()) -> Metadata:
-        return (*wire.client_headers(self.profile, new_request_id()), *more)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -6,6 +6,7 @@ import secrets
 import socket
 import time
 import uuid
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import cache
 from typing import Final
@@ -63,11 +64,6 @@ def host_name() -> str:
     return socket.gethostname()
 
 
-@cache
-def _request_ids_of_process(pid: int) -> "itertools.count[int]":
-    return itertools.count(secrets.randbits(127))
-
-
-def new_request_id() -> str:
-    """Return an id no other call has, 32 hex digits."""
-    return f"{next(_request_ids_of_process(os.getpid())):032x}"
+def request_ids() -> Iterator[str]:
+    """Return ids that no other call has, 32 hex digits each, for one who makes calls."""
+    return map("{:032x}".format, itertools.count(secrets.randbits(127)))

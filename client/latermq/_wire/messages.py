@@ -52,8 +52,7 @@ HASHES: Final = {v2.MD5: hashlib.md5, v2.SHA1: hashlib.sha1}
 ZLIB_OR_GZIP: Final = zlib.MAX_WBITS | 32
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """A message about to be sent, with what every try of it repeats."""
 
     message: Message

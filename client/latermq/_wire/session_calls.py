@@ -4,6 +4,7 @@ Pure: `ask_*` builds a request, `read_*` takes an answer apart and raises the er
 stands for. Nothing outside this room sees a protobuf message.
 """
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias, TypeVar
@@ -11,8 +12,9 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as AnyMessage
 
+from latermq._values.credentials import Headers
 from latermq._values.endpoints import AddressScheme, Endpoints
-from latermq._values.identity import LANGUAGE, __version__, host_name
+from latermq._values.identity import LANGUAGE, __version__, host_name, request_ids
 from latermq._values.route import Queue, Route
 from latermq._values.settings import ClientKind, Profile, Settings
 from latermq.backoff import DEFAULT_RETRY_POLICY, Exponential, Ladder, RetryPolicy
@@ -291,15 +293,19 @@ def ask_termination(profile: Profile) -> bytes:
     return request.SerializeToString()
 
 
-def client_headers(profile: Profile, request_id: str) -> list[tuple[str, str | bytes]]:
-    """Return the headers every call carries."""
-    headers: list[tuple[str, str | bytes]] = [
-        ("x-mq-client-id", profile.client_id),
-        *OF_ALL_CLIENTS,
-        ("x-mq-request-id", request_id),
-    ]
-    if profile.namespace:
-        headers.append(("x-mq-namespace", profile.namespace))
-    if profile.credentials is not None:
-        headers += profile.credentials.headers()
-    return headers
+class ClientHeaders:
+    """The headers every call of a client carries; what does not change is made once."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._alike: Headers = (("x-mq-client-id", profile.client_id), *OF_ALL_CLIENTS)
+        if profile.namespace:
+            self._alike += (("x-mq-namespace", profile.namespace),)
+        self._credentials = profile.credentials
+        self._request_ids = request_ids()
+
+    def next(self, more: Sequence[tuple[str, str | bytes]]) -> Sequence[tuple[str, str | bytes]]:
+        """Return those of another call, with `more` of its own."""
+        request_id = ("x-mq-request-id", next(self._request_ids))
+        if self._credentials is None:
+            return (*self._alike, request_id, *more)
+        return (*self._alike, *self._credentials.headers(), request_id, *more)

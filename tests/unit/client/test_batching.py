@@ -188,13 +188,46 @@ async def test_the_first_of_a_turn_may_be_cancelled(
 ) -> None:
     """It gathers what the others of its turn send."""
     async with connect() as mq:
-        await mq.send("orders", b"first, with the route")
+        await all_of(mq, [b"first,", b"with the route"])
         sends = [asyncio.create_task(mq.send("orders", body)) for body in numbered(3)]
         await asyncio.sleep(0)
         sends[0].cancel()
         found = await asyncio.gather(*sends, return_exceptions=True)
     assert [type(one) for one in found] == [asyncio.CancelledError, SendReceipt, SendReceipt]
     assert bodies(broker)[1:] == [[b"1", b"2"]]
+
+
+@virtually
+async def test_who_sends_alone_waits_for_nobody_until_others_come(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    async with connect() as mq:
+        for body in (b"gathers none", b"alone", b"alone"):
+            await mq.send("orders", body)
+        await all_of(mq, [b"alone", *numbered(3)])
+        await all_of(mq, numbered(4))
+    alone = [[b"gathers none"], [b"alone"], [b"alone"], [b"alone"]]
+    assert bodies(broker) == [*alone, numbered(3), numbered(4)]
+
+
+@virtually
+async def test_a_group_sent_alone_keeps_its_order(broker: ScriptedBroker, connect: Connect) -> None:
+    async with connect() as mq:
+        await mq.send("orders", b"gathers none")
+        broker.refuse("SendMessage", UnavailableError("gone"), UnavailableError("gone"))
+        await all_of(mq, numbered(4), message_group="g")
+    assert bodies(broker)[1:] == [[b"0"]] * 3 + [[b"1", b"2", b"3"]]
+
+
+@virtually
+async def test_whose_error_is_raised_alone(broker: ScriptedBroker, connect: Connect) -> None:
+    async with connect() as mq:
+        await mq.send("orders", b"gathers none")
+        broker.refuse("SendMessage", BAD_TAG)
+        with pytest.raises(IllegalMessageError, match="no such tag") as raised:
+            await mq.send("orders", b"bad")
+        assert raised.value.stored is False
+        assert (await mq.send("orders", b"good")).message_id
 
 
 class Held:
@@ -217,6 +250,13 @@ class Held:
             raise
         return list(items)
 
+    async def done(self, count: int) -> None:
+        """Add so many, one after the other."""
+        self.go.set()
+        for item in range(100, 100 + count):
+            await self.batches.add("k", item, 1)
+        self.go.clear()
+
     async def begun(self, item: int) -> asyncio.Task[int]:
         """Add it, and return when its call is under way."""
         task = asyncio.create_task(self.batches.add("k", item, 1))
@@ -226,9 +266,11 @@ class Held:
 
 
 @pytest.mark.parametrize("own_calls", [True, False])
+@pytest.mark.parametrize("before", [0, 1])
 @virtually
-async def test_a_lone_one_takes_its_own_call_along(own_calls: bool) -> None:
+async def test_a_lone_one_takes_its_own_call_along(own_calls: bool, before: int) -> None:
     held = Held(own_calls=own_calls)
+    await held.done(before)
     alone = await held.begun(1)
     alone.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -240,9 +282,11 @@ async def test_a_lone_one_takes_its_own_call_along(own_calls: bool) -> None:
 
 
 @pytest.mark.parametrize("own_calls", [True, False])
+@pytest.mark.parametrize("before", [0, 1])
 @virtually
-async def test_closing_waits_for_a_lone_one(own_calls: bool) -> None:
+async def test_closing_waits_for_a_lone_one(own_calls: bool, before: int) -> None:
     held = Held(own_calls=own_calls)
+    await held.done(before)
     alone = await held.begun(1)
     closing = asyncio.create_task(held.batches.close())
     await asyncio.sleep(1)

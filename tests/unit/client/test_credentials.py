@@ -37,7 +37,7 @@ def test_every_call_is_signed() -> None:
         access_point=Endpoints.parse("127.0.0.1:1"),
         credentials=Credentials("shop", "a-secret"),
     )
-    headers = dict(wire.client_headers(profile, "r1"))
+    headers = dict(wire.ClientHeaders(profile).next(()))
     date = headers["x-mq-date-time"]
     assert isinstance(date, str)
     signature = hmac.new(b"a-secret", date.encode(), "sha1").hexdigest()

@@ -2,12 +2,14 @@
 
 import gzip
 import hashlib
+import re
 import zlib
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from latermq._values.credentials import Credentials
 from latermq._values.endpoints import AddressScheme, Endpoints
 from latermq._values.failure import Failure
 from latermq._values.route import Queue
@@ -49,12 +51,26 @@ def status(code: v2.Code) -> v2.Status:
 
 
 def test_headers() -> None:
-    headers = dict(wire.client_headers(profile(), "r1"))
+    of_client = wire.ClientHeaders(profile())
+    headers, others = dict(of_client.next(())), dict(of_client.next((("x-more", "m"),)))
     assert headers["x-mq-client-id"] == "me@1"
     assert headers["x-mq-language"] == "PYTHON"
     assert headers["x-mq-namespace"] == "shop"
-    assert headers["x-mq-request-id"] == "r1"
     assert headers["x-mq-protocol"] == "v2"
+    assert re.fullmatch(r"[0-9a-f]{32}", str(headers["x-mq-request-id"]))
+    assert headers.pop("x-mq-request-id") != others.pop("x-mq-request-id")
+    assert others == {**headers, "x-more": "m"}
+
+
+def test_headers_are_signed_anew_each_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    signed = profile()
+    signed.credentials = Credentials("ann", "secret")
+    headers = wire.ClientHeaders(signed)
+    dates = []
+    for second in (1_700_000_000, 1_700_000_001):
+        monkeypatch.setattr("latermq._values.credentials.time.time", lambda now=second: now)
+        dates.append(dict(headers.next(()))["x-mq-date-time"])
+    assert dates == ["20231114T221320Z", "20231114T221321Z"]
 
 
 def test_route_goes_out_with_the_access_point_and_comes_back_as_queues() -> None:

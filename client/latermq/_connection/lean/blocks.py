@@ -34,16 +34,12 @@ class Blocks:
         Raises:
             ValueError: a name or value that may not travel, or more than `BLOCK_BYTES_MAX`.
         """
-        head = self._heads.get(path)
-        parts = [self._learn_head(path) if head is None else head]
+        head = self._heads.get(path) or self._learn_head(path)
         if timeout_ms is not None:
-            timeout = self._timeouts.get(timeout_ms)
-            parts.append(self._learn_timeout(timeout_ms) if timeout is None else timeout)
-        fields = self._fields
-        for entry in metadata:
-            known = fields.get(entry)  # type: ignore[arg-type]
-            parts.append(self._learn_field(*entry) if known is None else known)
-        block = b"".join(parts)
+            head += self._timeouts.get(timeout_ms) or self._learn_timeout(timeout_ms)
+        known = self._fields.get
+        fields = [known(each) or self._learn_field(*each) for each in metadata]  # type: ignore[arg-type]
+        block = head + b"".join(fields)
         if len(block) > BLOCK_BYTES_MAX:
             raise ValueError(
                 f"headers of {len(block)} bytes, at most {BLOCK_BYTES_MAX} can be sent"

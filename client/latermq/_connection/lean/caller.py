@@ -174,7 +174,7 @@ class Caller:
 
     def received(self, stream: ClientStream, data: bytes) -> None:
         call: Call = stream.call
-        if call.ended:
+        if call.code != UNENDED:
             return
         if call.assembly is None and len(data) >= PREFIX_BYTES:
             flag, length = PREFIX.unpack_from(data)
@@ -249,7 +249,7 @@ class Caller:
         self._end(call, status, details)
 
     def _end(self, call: Call, code: int, details: str) -> None:
-        if not call.ended:
+        if call.code == UNENDED:
             call.code = int(code)
             call.details = details
             call.wake()

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Final
 
 from latermq._connection.lean.blocks import Blocks
-from latermq._connection.lean.caller import Call
+from latermq._connection.lean.caller import UNENDED, Call
 from latermq._connection.lean.shell import Shell
 from latermq._connection.status import error_of, nobody_answers
 from latermq._connection.transport import Metadata, Stream
@@ -83,12 +83,12 @@ class LeanTransport:
         One beside no other is written at once, not in the loop's next turn with what else there is
         by then: see `Batches`.
         """
-        shell = await self._accepting(end_s)
+        shell = self._accepting_now() or await self._accepting(end_s)
         block = self._blocks.block(path, metadata, self._left_ms(end_s))
         done = self._loop.create_future()
 
         def wake() -> None:
-            if call.ended and not done.done():
+            if call.code != UNENDED and not done.done():
                 done.set_result(None)
 
         call = shell.caller.start(block, request, _in_ms(end_s), wake)
@@ -179,17 +179,23 @@ class LeanTransport:
 
     # --- the connection ---------------------------------------------------------------------
 
+    def _accepting_now(self) -> Shell | None:
+        shell = self._shell
+        if shell is not None:
+            shell.look()
+            if shell.accepts:
+                return shell
+        return None
+
     async def _accepting(self, end_s: float | None) -> Shell:
         """A connection that takes a call now, waited for until `end_s` of the loop's time.
 
         Raises:
             UnavailableError: none came to be.
         """
-        shell = self._shell
+        shell = self._accepting_now()
         if shell is not None:
-            shell.look()
-            if shell.accepts:
-                return shell
+            return shell
         self._waiting += 1
         try:
             async with asyncio.timeout_at(end_s):
