@@ -113,7 +113,7 @@ def assemble(
     receive = ReceiveService(rooms, subscriptions)
     lite = LiteService(rooms, subscriptions, receive.serve)
     offsets = OffsetService(rooms)
-    heartbeat = HeartbeatService(*rooms, subscriptions)
+    heartbeat = HeartbeatService(engine, committer, sessions, subscriptions)
     guard = _guard(rooms) if config.auth.enabled else None
     transactions = TransactionService(rooms, anybody if guard is None else guard.asking, shards)
     health = HealthService(names)

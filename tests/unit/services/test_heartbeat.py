@@ -5,8 +5,9 @@ from typing import Any, cast
 
 import pytest
 
-from latermq_broker.config.config import Config, ServerConfig
+from latermq_broker.config.config import LiteConfig, ServerConfig
 from latermq_broker.services.clients.heartbeat import HeartbeatService
+from latermq_broker.services.clients.lite_subscriptions import LiteSubscriptions
 from latermq_broker.services.clients.session import ClientKind, Session, Sessions
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2 import service_pb2
@@ -46,7 +47,9 @@ class Room:
         self.engine = FakeEngine()
         self.committer = FakeCommitter(now_ms=0)
         self.sessions = Sessions(ServerConfig())
-        self.service = HeartbeatService(self.engine, self.committer, self.sessions, Config())
+        self.service = HeartbeatService(
+            self.engine, self.committer, self.sessions, LiteSubscriptions(LiteConfig())
+        )
 
     def know(self, kind: ClientKind) -> None:
         self.sessions.put(

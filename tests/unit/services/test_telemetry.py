@@ -10,6 +10,7 @@ import pytest
 from latermq_broker.config.config import Config, ServerConfig
 from latermq_broker.engine.state.model import Group
 from latermq_broker.services.call.handler import CallAborted
+from latermq_broker.services.clients.replies import Replies
 from latermq_broker.services.clients.session import ClientKind, Sessions
 from latermq_broker.services.clients.telemetry import TelemetryService
 from latermq_h2.grpc_code import GrpcCode
@@ -83,7 +84,7 @@ def sessions() -> Sessions:
 
 @pytest.fixture
 def service(engine: FakeEngine, sessions: Sessions) -> TelemetryService:
-    return TelemetryService(engine, FakeCommitter(), sessions, Config())
+    return TelemetryService(engine, FakeCommitter(), sessions, Config(), Replies(sessions))
 
 
 async def test_settings_are_answered_each_time(

@@ -64,7 +64,7 @@ class GroupAdmin:
             name, fifo=False, max_attempts=0, backoff=None, now_ms=now_ms, made_by=maker(user)
         )
 
-    def check_use(self, name: str, user: User | None = None) -> None:
+    def check_use(self, name: str, user: User | None) -> None:
         """Check that first use may make it, if it is not there. Raises as `ensure`."""
         if self._state.catalog.group(name) is not None:
             return

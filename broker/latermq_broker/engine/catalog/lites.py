@@ -102,7 +102,7 @@ class Lites:
             made_by=maker(user),
         )  # fmt: skip
 
-    def check_bind(self, name: str, parent: str, user: User | None = None) -> Group | None:
+    def check_bind(self, name: str, parent: str, user: User | None) -> Group | None:
         """The group; None: it may be made on first use. Raises as `bind`, which then does not."""
         self.parent(parent)
         self._groups.check_use(name, user)

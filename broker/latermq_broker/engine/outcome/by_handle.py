@@ -17,7 +17,7 @@ def live_delivery(
 
 
 def live_ids(
-    state: EngineState, group: str, handles: Sequence[str], now_ms: int, topic: str | None = None
+    state: EngineState, group: str, handles: Sequence[str], now_ms: int, topic: str | None
 ) -> list[int]:
     """Find the id of the delivery that each handle holds; 0 for none."""
     owner = _ids_of(state.catalog, group, topic)
@@ -27,9 +27,7 @@ def live_ids(
     return state.leases.deliveries.held(named, owner, now_ms)
 
 
-def was_done(
-    state: EngineState, group: str, handle: str, now_ms: int, topic: str | None = None
-) -> bool:
+def was_done(state: EngineState, group: str, handle: str, now_ms: int, topic: str | None) -> bool:
     """Tell whether the handle's message is acknowledged or dead, and its lease would still last."""
     known = state.handles.decode(handle)
     owner = _ids_of(state.catalog, group, topic)

@@ -30,8 +30,8 @@ _ClientSubscription = admin_pb2.DescribeSubscriptionResponse.ClientSubscriptionI
 
 
 class AdminGroups:
-    def __init__(self, rooms: Rooms, lite: LiteSubscriptions | None = None) -> None:
-        self._lite = lite or LiteSubscriptions(rooms.config.lite)
+    def __init__(self, rooms: Rooms, lite: LiteSubscriptions) -> None:
+        self._lite = lite
         self._engine = rooms.engine
         self._committer = rooms.committer
         self._sessions = rooms.sessions

@@ -6,7 +6,6 @@ is silent for too long, gives the leases that the broker renews for it back.
 
 from typing import Final, Protocol
 
-from latermq_broker.config.config import Config
 from latermq_broker.errors import UnrecognizedClientError
 from latermq_broker.services.call.answers import Caller, ok_status
 from latermq_broker.services.call.handler import Committer
@@ -32,14 +31,13 @@ class HeartbeatService:
         engine: ClientEngine,
         committer: Committer,
         sessions: Sessions,
-        config: Config,
-        lite: LiteSubscriptions | None = None,
+        lite: LiteSubscriptions,
     ) -> None:
         """
         Args:
             lite: loses those of each client that left or was silent for too long.
         """
-        self._lite = lite or LiteSubscriptions(config.lite)
+        self._lite = lite
         self._engine = engine
         self._committer = committer
         self._sessions = sessions

@@ -77,13 +77,13 @@ class TelemetryService:
         committer: Committer,
         sessions: Sessions,
         config: Config,
-        replies: Replies | None = None,
+        replies: Replies,
     ) -> None:
         self._engine = engine
         self._committer = committer
         self._sessions = sessions
         self._config = config
-        self._replies = replies or Replies(sessions)
+        self._replies = replies
 
     def telemetry(self, requests: AsyncIterator[bytes], call: Call) -> AsyncIterator[bytes]:
         """Serve one stream to its end, as `parsed_telemetry` does."""

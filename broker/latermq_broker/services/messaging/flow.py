@@ -35,7 +35,7 @@ class FlowControl:
         self._version = -1
 
     def admit_send(
-        self, client_id: str, count: int, size: int, now_ms: int, user: User | None = None
+        self, client_id: str, count: int, size: int, now_ms: int, user: User | None
     ) -> None:
         """Call when `table.sends` is set, before a send of `count` messages in `size` bytes.
 

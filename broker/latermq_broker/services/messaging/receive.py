@@ -85,8 +85,8 @@ class Leased:
 
 
 class ReceiveService:
-    def __init__(self, rooms: Rooms, lite: LiteSubscriptions | None = None) -> None:
-        self._lite = lite or LiteSubscriptions(rooms.config.lite)
+    def __init__(self, rooms: Rooms, lite: LiteSubscriptions) -> None:
+        self._lite = lite
         self._engine = rooms.engine
         self._committer = rooms.committer
         self._sessions = rooms.sessions
