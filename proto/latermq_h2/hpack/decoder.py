@@ -8,7 +8,7 @@ leaves the table in an unknown state: its connection must end.
 from typing import Final, TypeAlias
 
 from latermq_h2.hpack import huffman
-from latermq_h2.hpack.fields import MISORDERED, PSEUDO, Field, Gist, field
+from latermq_h2.hpack.fields import MISORDERED, PSEUDO, SEMANTIC, Field, Gist, field
 from latermq_h2.hpack.tables import STATIC, STATIC_COUNT, DynamicTable
 
 TABLE_BYTES: Final = 4_096  # SETTINGS_HEADER_TABLE_SIZE, its default
@@ -189,7 +189,7 @@ class Decoder:
                 telling.append(MISORDERED if regular_seen else entry)
             else:
                 regular_seen = True
-                if kind:
+                if kind >= SEMANTIC:
                     telling.append(entry)
         key = tuple(telling)
         gist = self._gists.get(key)

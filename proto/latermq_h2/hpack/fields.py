@@ -12,9 +12,10 @@ tuple_new: Final = tuple.__new__  # as Field(...), without its keyword handling
 
 # Kinds of fields
 REGULAR: Final = 0  # handed on unread
-SEMANTIC: Final = 1  # HTTP/2 or gRPC gives it a meaning
-PSEUDO: Final = 2
-INVALID: Final = 3  # makes its message malformed
+TIMEOUT: Final = 1  # of one call alone: a gist with it would be new in nearly each
+SEMANTIC: Final = 2  # HTTP/2 or gRPC gives it a meaning
+PSEUDO: Final = 3
+INVALID: Final = 4  # makes its message malformed
 
 
 class Field(NamedTuple):
@@ -30,8 +31,8 @@ FIELD_OVERHEAD_BYTES: Final = 32
 
 _PSEUDO_NAMES: Final = frozenset({b":method", b":scheme", b":path", b":authority", b":status"})
 _SEMANTIC_NAMES: Final = frozenset(
-    {b"content-type", b"content-length", b"te", b"grpc-timeout", b"grpc-encoding",
-     b"grpc-accept-encoding", b"grpc-status"}
+    {b"content-type", b"content-length", b"te", b"grpc-encoding", b"grpc-accept-encoding",
+     b"grpc-status"}
 )  # fmt: skip
 _CONNECTION_NAMES: Final = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
@@ -64,6 +65,8 @@ def _learn_name(name: bytes) -> int:
         kind = PSEUDO
     elif name in _SEMANTIC_NAMES:
         kind = SEMANTIC
+    elif name == b"grpc-timeout":
+        kind = TIMEOUT
     elif name in _CONNECTION_NAMES or not _NAME.fullmatch(name):
         kind = INVALID
     else:
@@ -76,7 +79,7 @@ def _learn_name(name: bytes) -> int:
 
 
 class Gist:
-    """Every field of a block that is not REGULAR, in order, with MISORDERED where one is due.
+    """Every field of a block from SEMANTIC on, in order, with MISORDERED where one is due.
 
     `meaning` belongs to whoever reads gists: what it made of this one, so that it need not again.
     """

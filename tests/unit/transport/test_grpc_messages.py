@@ -19,6 +19,7 @@ from latermq_broker.transport.proxy_protocol import ProxyError, ProxyHeader, par
 from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.hpack.decoder import Decoder
 from latermq_h2.hpack.encoder import encode
+from latermq_h2.hpack.fields import field
 from latermq_h2.http2.request import RequestHead, head_of
 from latermq_h2.messages import Assembly, Encoding, MessageFault, SingleMessage, framed, inflate
 
@@ -169,20 +170,22 @@ def request_head(**changes: str) -> RequestHead:
 class TestHead:
     @pytest.mark.parametrize(
         ("text", "ms"),
-        [("1H", 3_600_000), ("2M", 120_000), ("3S", 3_000), ("3010m", 3_010), ("1u", 1), ("1n", 1),
-         ("99999999n", 100)],
+        [(b"1H", 3_600_000), (b"2M", 120_000), (b"3S", 3_000), (b"3010m", 3_010), (b"1u", 1),
+         (b"1n", 1), (b"99999999n", 100), (b"2999871u", 3_000), (b"20000001n", 21), (b"0S", 0),
+         (b"99999999H", 99_999_999 * 3_600_000)],
     )  # fmt: skip
-    def test_timeouts(self, text: str, ms: int) -> None:
-        meaning = head.read(request_head(grpc_timeout=text), METHODS, {})
-        assert isinstance(meaning, head.CallHead)
-        assert meaning.timeout_ms == ms
+    def test_timeouts_are_rounded_up(self, text: bytes, ms: int) -> None:
+        other = field(b"x-mq-language", b"GO")
+        assert head.timeout_ms_of([other, field(b"grpc-timeout", text)]) == ms
+        assert head.timeout_ms_of([other]) is None
 
-    def test_no_time_at_all(self) -> None:
-        assert head.read(request_head(grpc_timeout="0S"), METHODS, {}) is head.EXPIRED
-
-    @pytest.mark.parametrize("text", ["1", "S", "123456789S", "1s", "-1S", "1.5S", "1 S"])
-    def test_malformed_timeouts(self, text: str) -> None:
-        assert head.read(request_head(grpc_timeout=text), METHODS, {}) is head.BAD_TIMEOUT
+    @pytest.mark.parametrize(
+        "text",
+        [b"", b"1", b"S", b"123456789S", b"123456789n", b"1s", b"1x", b"-1S", b"1.5S", b"1 S",
+         b"\xb2S"],
+    )  # fmt: skip
+    def test_malformed_timeouts(self, text: bytes) -> None:
+        assert head.timeout_ms_of([field(b"grpc-timeout", text)]) == head.MALFORMED
 
     @pytest.mark.parametrize(
         ("content_type", "refused"),

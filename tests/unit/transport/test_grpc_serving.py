@@ -7,6 +7,7 @@ import struct
 
 import pytest
 
+from latermq_broker.services.call.handler import Call, Method
 from latermq_h2.hpack.encoder import literal
 from latermq_h2.http2 import frames
 from support.grpc_served import METHODS, Served, message, unsettled
@@ -93,6 +94,32 @@ async def test_calls_beyond_the_limit() -> None:
     assert refused.stream_id == 5
     assert b"grpc-status\x018" in refused.payload
     served.serving.lost()
+    served.check_empty()
+
+
+async def test_each_call_has_the_timeout_that_it_names() -> None:
+    left: list[int | None] = []
+
+    def look(request: bytes, call: Call) -> bytes:
+        left.append(call.remaining_ms())
+        return request
+
+    served = Served(more={b"/s/T": Method.unary(look)})
+    served.send(HELLO + SETTINGS_ACK + OPEN_WINDOWS)
+    for number, timeout in enumerate((b"3S", b"2999u", b"", b"0m", b"3s")):
+        block = REQUEST.replace(b"/s/M", b"/s/T")
+        if timeout:
+            block += literal(b"grpc-timeout", timeout)
+        stream_id = 2 * number + 1
+        served.send(headers(stream_id, block=block) + data(stream_id, message(b"x"), end=True))
+    answers = await served.settle()
+    assert left == [3_000, 3, None]
+    assert served.shared.counts.facts()["refused"] == {
+        "deadline exceeded": 1, "malformed grpc-timeout": 1,
+    }  # fmt: skip
+    refused = {one.stream_id: one.payload for one in answers if one.kind == frames.HEADERS}
+    assert b"grpc-status\x014" in refused[7]
+    assert b"grpc-status\x0213" in refused[9]
     served.check_empty()
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from latermq_h2.hpack import encoder, huffman
 from latermq_h2.hpack.decoder import STRIDE_BYTES, Decoder, HpackError, TooManyFieldsError
 from latermq_h2.hpack.encoder import encode, integer, literal
-from latermq_h2.hpack.fields import INVALID, MISORDERED, PSEUDO, REGULAR, SEMANTIC
+from latermq_h2.hpack.fields import INVALID, MISORDERED, PSEUDO, REGULAR, SEMANTIC, TIMEOUT
 from latermq_h2.hpack.tables import STATIC
 
 LIST_BYTES_MAX = 1 << 20
@@ -177,6 +177,7 @@ class TestKinds:
             (b"x-mq", b"v", REGULAR), (b"X-mq", b"v", INVALID), (b"", b"v", INVALID),
             (b"connection", b"close", INVALID), (b"x", b"a\0b", INVALID), (b"x", b" a", REGULAR),
             (b"x", b"a\nb", INVALID), (b"x", b"a\rb", INVALID), (b"x", b"", REGULAR),
+            (b"grpc-timeout", b"3S", TIMEOUT), (b"grpc-timeout", b"3\n", INVALID),
         ],
     )  # fmt: skip
     def test_classified_once(self, name: bytes, value: bytes, kind: int) -> None:
@@ -190,6 +191,14 @@ class TestKinds:
         block = encode([(b":path", b"/"), (b"x", b"y"), (b"te", b"trailers")])
         names = [entry[0] for entry in Decoder(LIST_BYTES_MAX).decode(block)[2].fields]
         assert names == [b":path", b"te"]
+
+    def test_calls_that_differ_in_their_timeout_have_one_gist(self) -> None:
+        decoder = Decoder(LIST_BYTES_MAX)
+        gists = [
+            decoder.decode(encode([(b":path", b"/"), (b"grpc-timeout", timeout)]))[2]
+            for timeout in (b"2999871u", b"2999874u")
+        ]
+        assert gists[0] is gists[1]
 
 
 class TestEncoder:

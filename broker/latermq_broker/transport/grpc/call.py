@@ -56,8 +56,8 @@ class LeanCall:
     __slots__ = (
         "_callbacks", "_fields", "added", "admitted", "answered", "arrived_ms", "cancelled",
         "head", "headers_sent", "held_bytes", "inbox", "is_apart", "is_started", "known",
-        "origin", "own_bytes", "refused", "request", "reserved", "room", "stream", "timer",
-        "user", "work", "zipped",
+        "origin", "own_bytes", "refused", "request", "reserved", "room", "stream", "timeout_ms",
+        "timer", "user", "work", "zipped",
     )  # fmt: skip
 
     def __init__(
@@ -67,6 +67,7 @@ class LeanCall:
         head: CallHead,
         fields: list[Field],
         now_ms: int,
+        timeout_ms: int | None,
     ) -> None:
         self._fields = fields
         self._callbacks: list[Callable[[], None]] | None = None
@@ -74,6 +75,7 @@ class LeanCall:
         self.stream = stream
         self.head = head
         self.arrived_ms = now_ms
+        self.timeout_ms = timeout_ms
         self.cancelled = False
         self.user: User | None = None
         self.admitted = False  # its method was asked whether its request may be kept
@@ -135,10 +137,9 @@ class LeanCall:
         return shown(self._fields, REGULAR)
 
     def remaining_ms(self) -> int | None:
-        timeout_ms = self.head.timeout_ms
-        if timeout_ms is None:
+        if self.timeout_ms is None:
             return None
-        return max(0, self.arrived_ms + timeout_ms - self.origin.now_ms())
+        return max(0, self.arrived_ms + self.timeout_ms - self.origin.now_ms())
 
     def on_cancel(self, callback: Callable[[], None]) -> None:
         if self.cancelled:

@@ -46,7 +46,7 @@ class Deadlines:
                 continue
             if not call.known:
                 self._unknown(call)
-            timeout_ms = call.head.timeout_ms
+            timeout_ms = call.timeout_ms
             if call.answered or timeout_ms is None:
                 continue
             if timeout_ms <= SOON_MS:

@@ -1,6 +1,5 @@
 """From a request's head to the method it calls and how; read once for equal heads."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -8,12 +7,14 @@ from typing import Final, TypeAlias
 from latermq_broker.services.call.handler import Method
 from latermq_broker.transport.grpc import status
 from latermq_h2.grpc_code import GrpcCode
+from latermq_h2.hpack.fields import TIMEOUT, Field
 from latermq_h2.http2.request import RequestHead
 from latermq_h2.messages import ENCODINGS, Encoding
 
 CONTENT_TYPE: Final = b"application/grpc"
 CODECS: Final = (b"", b"+proto")
-_TIMEOUT: Final = re.compile(rb"([0-9]{1,8})([HMSmun])")
+TIMEOUT_DIGITS_MAX: Final = 8
+MALFORMED: Final = -1  # a timeout that is none
 _UNIT_NS: Final = {
     b"H": 3_600_000_000_000, b"M": 60_000_000_000, b"S": 1_000_000_000, b"m": 1_000_000,
     b"u": 1_000, b"n": 1,
@@ -27,7 +28,6 @@ class CallHead:
 
     path: str
     method: Method
-    timeout_ms: int | None
     encoding: Encoding | None  # that messages may have
     accepts_gzip: bool
 
@@ -82,25 +82,24 @@ def read(head: RequestHead, methods: Methods, plain: Mapping[bytes, bytes]) -> M
     method = methods.get(head.path)
     if method is None:
         return NO_METHOD
-    timeout_ms = None
-    if b"grpc-timeout" in values:
-        timeout_ms = _timeout_ms(values[b"grpc-timeout"])
-        if timeout_ms is None:
-            return BAD_TIMEOUT
-        if timeout_ms == 0:
-            return EXPIRED
     encoding = values.get(b"grpc-encoding", b"identity")
     if encoding not in ENCODINGS:
         return NO_ENCODING
     accepted = values.get(b"grpc-accept-encoding", b"").replace(b" ", b"").split(b",")
-    return CallHead(
-        head.path.decode("latin-1"), method, timeout_ms, ENCODINGS[encoding], b"gzip" in accepted
-    )
+    path = head.path.decode("latin-1")
+    return CallHead(path, method, ENCODINGS[encoding], b"gzip" in accepted)
 
 
-def _timeout_ms(value: bytes) -> int | None:
-    """Rounded up; None when malformed."""
-    match = _TIMEOUT.fullmatch(value)
-    if match is None:
-        return None
-    return -(-int(match[1]) * _UNIT_NS[match[2]] // NS_PER_MS)
+def timeout_ms_of(fields: list[Field]) -> int | None:
+    """Read how long the caller waits, rounded up; None: it does not say."""
+    for entry in fields:
+        if entry[3] == TIMEOUT:
+            return _timeout_ms(entry[1])
+    return None
+
+
+def _timeout_ms(value: bytes) -> int:
+    digits, unit_ns = value[:-1], _UNIT_NS.get(value[-1:])
+    if unit_ns is None or len(digits) > TIMEOUT_DIGITS_MAX or not digits.isdigit():
+        return MALFORMED
+    return -(-int(digits) * unit_ns // NS_PER_MS)

@@ -24,12 +24,15 @@ from latermq_broker.transport.grpc.call import LeanCall, Origin
 from latermq_broker.transport.grpc.call_deadlines import Deadlines
 from latermq_broker.transport.grpc.counts import REFUSED
 from latermq_broker.transport.grpc.head import (
+    BAD_TIMEOUT,
+    EXPIRED,
     TOO_LARGE,
     CallHead,
     Meaning,
     Plain,
     Refusal,
     read,
+    timeout_ms_of,
 )
 from latermq_broker.transport.grpc.open_calls import ConnectionCalls
 from latermq_broker.transport.grpc.reply_memory import ConnectionReplies
@@ -134,6 +137,10 @@ class GrpcConnection:
         if not isinstance(meaning, CallHead):
             self._open_other(stream, meaning, ended)
             return
+        timeout_ms = timeout_ms_of(fields)
+        if timeout_ms is not None and timeout_ms <= 0:
+            self._open_other(stream, BAD_TIMEOUT if timeout_ms < 0 else EXPIRED, ended)
+            return
         shared = self._shared
         if len(self.answers.running) > RUNNING_PER_STREAM_MAX * shared.streams_max:
             shared.counts.add(REFUSED, "too many handlers still run")
@@ -145,9 +152,9 @@ class GrpcConnection:
             self.connection.outbound.end(stream, block)
             return
         shared.counts.calls += 1
-        call = LeanCall(self.origin, stream, meaning, fields, self._now_ms)
+        call = LeanCall(self.origin, stream, meaning, fields, self._now_ms, timeout_ms)
         stream.call = call
-        if meaning.timeout_ms is not None or not ended:
+        if timeout_ms is not None or not ended:
             self._deadlines.opened.append(call)
         if call.is_bidi:
             call.inbox = self._arrivals.inbox_of(call)
