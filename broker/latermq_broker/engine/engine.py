@@ -79,6 +79,7 @@ class Engine:
         self.catalog = state.catalog
         self.wall = state.wall
         self.figures = state.figures
+        self.announced = state.announced
         self.topics = TopicAdmin(state, journal)
         self.groups = GroupAdmin(state, journal)
         self.users = UserAdmin(state, journal)

@@ -166,6 +166,8 @@ class Pump:
         self._armed = False
         self._write()
         self._set_tick()
+        if self._engine.announced:  # a receive looked at a part only: who waits asks again
+            self._arm()
 
     def _write(self) -> None:
         try:

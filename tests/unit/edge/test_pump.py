@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
 
@@ -336,6 +337,26 @@ class TestTick:
             assert rig.log.read(rig.log.last_position).is_clean_mark, "the delayed one became due"
             await rig.pump.stop()
             assert not rig.failures
+
+        run_virtually(main)
+
+    def test_what_is_announced_while_receives_are_woken_has_the_next_turn(self) -> None:
+        async def main() -> None:
+            rig = Rig()
+            await asyncio.sleep(1)
+            seen: list[AbstractSet[str]] = []
+
+            def on_ready(ready: Ready) -> None:
+                seen.append(ready.topics)
+                if len(seen) < 3:
+                    rig.engine.announced.topics.add(1)
+
+            rig.pump.on_ready = on_ready
+            rig.send()
+            await rig.pump.written()
+            assert len(seen) == 1
+            await asyncio.sleep(0.001)
+            assert seen == [seen[0]] * 3
 
         run_virtually(main)
 

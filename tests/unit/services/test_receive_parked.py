@@ -61,6 +61,28 @@ async def test_one_message_is_one_try_however_many_wait() -> None:
             task.cancel()
 
 
+async def test_who_waits_is_answered_in_the_turn_of_the_send(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = asyncio.get_running_loop()
+    soon = loop.call_soon
+    asked: list[str] = []
+
+    def counted(callback: Any, *arguments: Any, **more: Any) -> asyncio.Handle:
+        asked.append(getattr(callback, "__name__", ""))
+        return soon(callback, *arguments, **more)
+
+    async with Messaging() as broker:
+        waiting = await started(broker)
+        monkeypatch.setattr(loop, "call_soon", counted)
+        await broker.send(message("orders", b"x"))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        monkeypatch.undo()
+        assert await ended(waiting) == [b"x"]
+    assert asked.count("_turn") == 1
+
+
 async def test_each_that_waits_for_one_gets_one() -> None:
     async with Messaging() as broker:
         waiting = [await started(broker, count_max=1) for _ in range(3)]

@@ -140,13 +140,16 @@ class Announced:
         self.topics: set[int] = set()  # for every group
         self._pairs: set[tuple[int, int]] = set()
 
+    def __bool__(self) -> bool:
+        return bool(self.topics) or bool(self._pairs)
+
     def add(self, subscription: Subscription) -> None:
         """Note that something became receivable for one group."""
         self._pairs.add((subscription.group_id, subscription.topic_id))
 
     def take(self) -> Ready:
         """Name what was announced since the last call."""
-        if not self.topics and not self._pairs:
+        if not self:
             return NOTHING_READY
         topics: set[str] = set()
         pairs: set[tuple[str, str]] = set()

@@ -65,20 +65,26 @@ CLIENT_TAKES_BYTES: Final = 4 << 20  # one received gRPC message, by default, in
 
 
 class Leased:
-    """Messages leased to a caller, and when they are stored as their sender was promised.
+    """Messages leased to a caller, and when he may have them.
 
     Kept for as long as the call lasts, so that they can be given back; their bodies are not: the
     transport has them, and a caller who does not read would hold them twice.
     """
 
-    __slots__ = ("delivered", "handles", "large", "stored", "took_all")
+    __slots__ = ("delivered", "handles", "large", "recorded", "stored", "took_all")
 
     def __init__(
-        self, delivered: Sequence[Delivered], stored: Later[None], *, took_all: bool
+        self,
+        delivered: Sequence[Delivered],
+        stored: Later[None],
+        recorded: Later[None],
+        *,
+        took_all: bool,
     ) -> None:
         self.took_all = took_all  # there is nothing left for the group in the topic
         self.delivered = delivered  # until the transport has them
-        self.stored = stored
+        self.stored = stored  # settled when they are, as their sender was promised
+        self.recorded = recorded  # settled when their leases are in the file
         self.handles: Sequence[str] = ()
         self.large: Sequence[tuple[str, int, int]] = ()
         """Handle, attempt, size of those few clients take."""
@@ -162,7 +168,7 @@ class ReceiveService:
         if not wait_ms:
             return self._reply_later(topic, None)
         filter_key: Hashable = receive.filter
-        attempt = partial(self._attempt, receive, call)
+        attempt = partial(self._lease, receive, call)
         if reads_lite:  # what there is for one client is of no use to another
             filter_key, attempt = receive.client_id, partial(self._attempt_lite, receive, call)
         waiter = self.parking.park(
@@ -253,21 +259,13 @@ class ReceiveService:
             return None
         size = sum([len(each.rest) + len(each.sys) + ELEMENT_BYTES for each in delivered])
         call.reserve_reply(size)
+        recorded = self._committer.leased()  # now: asked for after the write, it takes another turn
         took_all = (
             len(delivered) < receive.count_max
             and size + self._record_bytes_max <= min(bytes_max, receive_bytes_max)
             and _sees_all(self._engine.catalog.group(receive.group), receive)
         )
-        return Leased(delivered, stored, took_all=took_all)
-
-    def _attempt(self, receive: ReceiveRequest, call: Call) -> Leased | None:
-        """Try once, in the pump's turn: what is appended is written in it."""
-        leased = self._lease(receive, call)
-        if leased is None and not _sees_all(self._engine.catalog.group(receive.group), receive):
-            # One receive passes over a bounded slice of a queue. If there is more to look at, the
-            # engine has announced it, and the next turn must come.
-            asyncio.get_running_loop().call_soon(self._committer.leased)
-        return leased
+        return Leased(delivered, stored, recorded, took_all=took_all)
 
     def _single_file(self, group: str, caller: Caller) -> bool:
         """Tell whether this push consumer would mix up what it is given more than one of."""
@@ -281,9 +279,8 @@ class ReceiveService:
 
     def _reply(self, topic: definition_pb2.Resource, leased: Leased) -> Later[list[bytes]]:
         """Answer when the messages are stored as promised and the leases are in the file."""
-
         elements = partial(_elements, topic, leased, self._committer.now_ms)
-        return leased.stored.then(lambda _: self._committer.leased()).mapped(elements)
+        return leased.stored.then(partial(_recorded, leased)).mapped(elements)
 
     def _reply_later(
         self, topic: definition_pb2.Resource, leased: Leased | None
@@ -351,6 +348,10 @@ def _sees_all(group: Group | None, receive: ReceiveRequest) -> bool:
     if receive.filter is not EVERYTHING or receive.topic.startswith(DLQ_PREFIX):
         return False
     return group is None or not (group.fifo or group.lite_parent)
+
+
+def _recorded(leased: Leased, _: None) -> Later[None]:
+    return leased.recorded
 
 
 def _elements(
