@@ -1,6 +1,8 @@
 """Each (state, event) pair does what the picture in the module says, or is refused."""
 
 import ast
+import random
+from collections import deque
 from pathlib import Path
 from typing import Final
 
@@ -135,3 +137,38 @@ class TestRecentlyDone:
             done.remember((id,), 0, DeliveryKey(1, 7, 0), 1_000)
             done.forget(0)
         assert [done.holds(id, 0, (1, 7), 0) for id in (1, 2, 3)] == [False, True, True]
+
+    @pytest.mark.parametrize("apart", [1, 7, 64, 1_000])
+    def test_finds_what_a_dictionary_would(self, apart: int) -> None:
+        chance, count_max, now_ms = random.Random(apart), 1_500, 0
+        done = RecentlyDone(count_max)
+        rows: deque[tuple[int, ...]] = deque()  # what is over together, oldest first
+        known: dict[int, tuple[int, int, int]] = {}
+        ids = [number * apart for number in range(1, 6_001)]
+        for at in range(0, len(ids), 200):  # nearly in order, as acknowledgements come
+            some = ids[at : at + 200]
+            chance.shuffle(some)
+            while some:
+                together = tuple(some.pop() for _ in range(min(len(some), chance.choice((1, 32)))))
+                generation, group, deadline_ms = chance.randrange(3), chance.randrange(2), now_ms
+                deadline_ms += chance.choice((300, 600))
+                done.remember(together, generation, DeliveryKey(group, 7, 0), deadline_ms)
+                rows.append(together)
+                known |= dict.fromkeys(together, (generation, group, deadline_ms))
+                now_ms += chance.choice((0, 1, 9))
+                done.forget(now_ms)
+                while rows and (len(known) > count_max or known[rows[0][0]][2] <= now_ms):
+                    for id in rows.popleft():
+                        del known[id]
+        assert known
+        again = RecentlyDone(count_max)
+        again.restore(done.snapshot())
+        for id in (*ids, 0, ids[-1] + apart):
+            generation, group, deadline_ms = known.get(id, (0, 0, 0))
+            for one in (done, again):
+                assert one.holds(id, generation, (group, 7), now_ms) == (deadline_ms > now_ms)
+                assert not one.holds(id, generation + 1, (group, 7), now_ms)
+                assert not one.holds(id, generation, (group + 2, 7), now_ms)
+                assert not one.holds(id, generation, (group, 7), deadline_ms)
+        done.forget(now_ms + 600)
+        assert not any(done.holds(id, *known[id][:1], (known[id][1], 7), 0) for id in known)
