@@ -83,7 +83,10 @@ class LeanServer:
         self._slow_readers = SlowReaders(
             self._shared.replies, http2.stall_scarce_ms, monotonic_ms, self._unread
         )
-        freed = Freed((self._shared.replies, self._shared.memory), monotonic_ms)
+        counts = self._shared.counts
+        freed = Freed(
+            (self._shared.replies, self._shared.memory), lambda: counts.calls, monotonic_ms
+        )
         self._each_second = EachSecond(
             self._slow_readers.look, self._shared.replies.tell_all, self._end_old, freed.look
         )

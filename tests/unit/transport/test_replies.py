@@ -20,7 +20,6 @@ from latermq_broker.services.call.handler import Call, Method
 from latermq_broker.transport.grpc.reply_memory import SMALL_BYTES, ReplyBudget
 from latermq_broker.transport.grpc.server_state import Shared
 from latermq_broker.transport.grpc.serving import GrpcConnection
-from latermq_broker.transport.memory import FREED_BYTES_MIN, INTERVAL_MS_MIN, Freed
 from latermq_broker.transport.slow_readers import PROGRESS_BYTES, SlowReaders
 from latermq_h2.http2 import frames
 from latermq_h2.http2.connection import Connection
@@ -422,33 +421,6 @@ def test_who_does_not_read_is_ended_while_room_is_short_and_only_then() -> None:
     assert ended[0] is stuck
     assert stuck.ended
     assert not small.ended
-
-
-def test_memory_is_given_back_after_a_storm_and_not_more_often_than_that() -> None:
-    now_ms, given = 0, []
-    budget = ReplyBudget(1 << 40, 1 << 40)
-    freed = Freed((budget,), lambda: now_ms, lambda: given.append(now_ms))
-
-    def storm(size: int) -> None:
-        budget.change(size)
-        freed.look()
-        budget.change(-size)
-        freed.look()
-
-    storm(FREED_BYTES_MIN - 1)
-    assert not given
-    storm(FREED_BYTES_MIN)
-    assert given == [0]
-    freed.look()
-    storm(4 * FREED_BYTES_MIN)
-    assert given == [0]
-    now_ms = INTERVAL_MS_MIN
-    freed.look()
-    assert given == [0, INTERVAL_MS_MIN]
-    budget.change(FREED_BYTES_MIN)
-    now_ms *= 3
-    freed.look()
-    assert len(given) == 2  # all of it is in use
 
 
 @pytest.mark.parametrize(
