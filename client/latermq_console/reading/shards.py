@@ -248,5 +248,5 @@ def _tokens(text: str) -> dict[int, str]:
     """Read where each shard's list goes on; {} of what is no token: at the beginning."""
     try:
         return {int(number): str(token) for number, token in json.loads(text).items()}
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return {}

@@ -70,7 +70,10 @@ def is_same_origin(scope: Scope) -> bool:
     if header(scope, b"sec-fetch-site") not in ("", "same-origin", "none"):
         return False
     origin = header(scope, b"origin")
-    return not origin or urlsplit(origin).netloc == header(scope, b"host")
+    try:
+        return not origin or urlsplit(origin).netloc == header(scope, b"host")
+    except ValueError:  # no browser's
+        return False
 
 
 def header(scope: Scope, name: bytes) -> str:

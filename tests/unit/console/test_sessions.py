@@ -13,6 +13,7 @@ from starlette.responses import Response
 from latermq.errors import ClosedError
 from latermq_console import clock
 from latermq_console.reading.desk import Desk
+from latermq_console.reading.shards import _tokens
 from latermq_console.serving import sessions as rules
 from latermq_console.serving.console import COOKIE, Console, View, safe_path
 from latermq_console.serving.headers import Guarded, host_of, is_same_origin
@@ -117,6 +118,12 @@ async def test_what_a_session_read_is_no_other_sessions(console: Console) -> Non
     assert [each() for each in kept] == [None, None]
 
 
+def test_what_is_no_token_begins_at_the_beginning() -> None:
+    assert _tokens('{"1": "abc"}') == {1: "abc"}
+    for text in ("", "abc", "[]", '{"a": 1}', "[" * 50_000):
+        assert _tokens(text) == {}
+
+
 async def test_who_looks_while_the_session_ends_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A CancelledError would have been a traceback in what the console prints."""
     way, asked = desk("shop"), asyncio.Event()
@@ -206,6 +213,7 @@ def test_hosts_and_origins() -> None:
     assert is_same_origin(scope(host="a:1"))
     assert not is_same_origin(scope(host="a:1", origin="http://b:1"))
     assert not is_same_origin(scope(host="a:1", origin="null"))
+    assert not is_same_origin(scope(host="a:1", origin="http://[x"))
     assert not is_same_origin(scope(host="a:1", sec_fetch_site="cross-site"))
 
 
