@@ -25,6 +25,7 @@ CONFIG = (
     "[log]\nlevel = 'debug'\n"
 )
 NAMED = f'root_access_key = "{ROOT}"\nroot_secret_key = "{ROOT_SECRET}"\n'
+BURSTS_MAX = 20
 
 
 def command(
@@ -182,15 +183,18 @@ async def test_who_guesses_waits_though_the_request_comes_after_its_head(
         guesser = Caller(ROOT, "not-this-secret")
         loop = asyncio.get_running_loop()
         async with await Peer.open(Target(host, int(port), guesser)) as peer:
-            began_s = loop.time()
-            calls = [peer.call(SEND) for _ in range(FAILURES_PER_S + HELD_PER_ADDRESS_MAX)]
-            await peer.flush()
-            assert (await peer.answered(calls[0], patient(10))).said == "UNAUTHORIZED"
-            assert await peer.send(calls[-1], framed(b"")[:3])  # of a call that is kept back
-            said = {(await peer.answered(call, patient(10))).said for call in calls}
-            assert said == {"UNAUTHORIZED"}
-            assert loop.time() - began_s >= HELD_MS / 1_000
+            for _ in range(BURSTS_MAX):  # a machine may be too slow for so many in a second
+                began_s = loop.time()
+                calls = [peer.call(SEND) for _ in range(FAILURES_PER_S + HELD_PER_ADDRESS_MAX)]
+                await peer.flush()
+                assert (await peer.answered(calls[0], patient(10))).said == "UNAUTHORIZED"
+                assert await peer.send(calls[-1], framed(b"")[:3])  # of a call that is kept back
+                said = {(await peer.answered(call, patient(10))).said for call in calls}
+                assert said == {"UNAUTHORIZED"}
+                if b"too many calls" in peer.answers[calls[-1]].message:
+                    break
             assert b"too many calls" in peer.answers[calls[-1]].message
+            assert loop.time() - began_s >= HELD_MS / 1_000
 
 
 def test_threads_too(broker: BrokerProcess, shop: dict[str, str]) -> None:
