@@ -58,7 +58,7 @@ class CredentialsCases:
     @pytest.fixture
     def name(self, request: pytest.FixtureRequest) -> str:
         """A user, topic and group that no other test has."""
-        return re.sub(r"[^a-z]", "-", request.node.name)[:60]
+        return re.sub(r"[^a-z]", "-", request.node.name)[:50]
 
     @pytest.fixture
     def users(self, broker: BrokerProcess) -> Users:

@@ -2,10 +2,11 @@
 
 Each language has a directory beside this file with a program that speaks the lines of
 `official_process` (`send` takes `deliver_at_ms`). It is built in `.cache/interop/`: the package
-comes from the language's own registry.
+comes from the language's own registry; C++ has none, and takes a checkout of the clients' sources.
 """
 
 import importlib.metadata
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +23,16 @@ CACHE: Final = built_once.CACHE / HERE.name
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """`build` runs in the copy's directory, `run` from anywhere: `{here}` is that directory."""
+    """`build` runs in the copy's directory, `run` from anywhere: `{here}` is that directory.
+
+    sources: the variable of the environment that names a checkout of the client, "" for a package.
+    """
 
     tools: tuple[str, ...]
     build: tuple[tuple[str, ...], ...]
     run: tuple[str, ...]
     version: tuple[str, str]  # a file beside the built program, and a pattern in it
+    sources: str = ""
 
 
 RECIPES: Final = {
@@ -58,6 +63,16 @@ RECIPES: Final = {
         run=("{here}/target/release/client",),
         version=("Cargo.toml", r'rocketmq = "=([^"]+)"'),
     ),
+    "cpp": Recipe(
+        tools=("cmake", "g++", "protoc", "grpc_cpp_plugin"),
+        build=(
+            ("cmake", "-S", ".", "-B", "build"),
+            ("cmake", "--build", "build", "--target", "driver", "--parallel", "2"),
+        ),
+        run=("{here}/build/driver",),
+        version=("build/version", r"(.+)"),
+        sources="ROCKETMQ_CLIENTS",
+    ),
 }
 
 
@@ -68,6 +83,8 @@ def command(language: str, timeout_s: float = BUILD_TIMEOUT_S) -> list[str]:
         UnavailableError: as `build` says.
     """
     recipe = RECIPES[language]
+    if recipe.sources and not os.environ.get(recipe.sources):
+        raise UnavailableError(f"{language}: {recipe.sources} names no checkout of the clients")
     here = CACHE / language
     built_once.build(here, HERE / language, recipe.tools, recipe.build, timeout_s)
     return [word.replace("{here}", str(here)) for word in recipe.run]

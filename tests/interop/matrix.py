@@ -78,6 +78,7 @@ NO_LITE: Final = "it does not know lite topics"
 NO_BATCH: Final = "its producer sends one message with a call"
 NO_LITE_SIMPLE: Final = "it has a LitePushConsumer only"
 NO_QUESTIONS: Final = "it takes the question and never answers"
+NO_UNKNOWN: Final = "its checker cannot say that it does not know yet"
 BATCH: Final = "batch send"
 LITE_SIMPLE: Final = "lite topics: LiteSimpleConsumer"
 STACKS: Final = "Admin asks for its threads' stacks"
@@ -149,7 +150,23 @@ CLIENTS: Final = {
         },
     ),
     "csharp": Client("C#", "RocketMQ.Client (NuGet)", skipped="no .NET SDK and no NuGet here"),
-    "cpp": Client("C++", "rocketmq-clients/cpp", skipped="no package: built from source only"),
+    "cpp": Client(
+        "C++",
+        "rocketmq-clients/cpp (sources)",
+        lacks={
+            "lite topics: LitePushConsumer": NO_LITE,
+            LITE_SIMPLE: NO_LITE,
+            BATCH: NO_BATCH,
+        },
+        own_faults={
+            "test_change_invisible_duration": (
+                "its message keeps the handle that the change replaced, and acknowledges with it"
+            ),
+            "test_recover_orphaned_transaction": NO_UNKNOWN,
+            "test_half_messages_outlive_the_broker": NO_UNKNOWN,
+            "test_credentials_with_a_wrong_secret": "its start never ends when it is refused",
+        },
+    ),
 }
 IN_CI: Final = ("python", "node")
 RUN: Final = tuple(name for name, client in CLIENTS.items() if not client.skipped)
