@@ -1,5 +1,6 @@
 """What becomes of a message whose listener raised, by the exception."""
 
+import asyncio
 import random
 from collections.abc import Callable
 from datetime import timedelta
@@ -55,24 +56,32 @@ class Judge:
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        self._returned = 0  # in a row
+        self._rounds = 0  # of tries in a row, that ended with something given back
+        self._next_s = 0.0  # when the next one begins, by the loop's clock
 
     def succeeded(self) -> None:
         """Know that nothing it needs is away."""
-        self._returned = 0
+        self._rounds, self._next_s = 0, 0.0
 
     def verdict(self, error: Exception) -> Verdict:
         """Decide; a wait that the exception names and that is none counts as not named."""
         rules = self._rules
         wait = _wait_of(error, rules.retry_in)
         if isinstance(error, rules.give_back_on):
-            self._returned += 1
-            return Verdict(Outcome.RETURNED, wait or AWAY.wait(self._returned, random.random()))
+            return Verdict(Outcome.RETURNED, wait or self._away())
         if isinstance(error, rules.dead_letter_on):
             return Verdict(Outcome.DEAD_LETTERED)
         if rules.retry_on is not None and not isinstance(error, rules.retry_on):
             return Verdict(Outcome.DEAD_LETTERED)
         return Verdict(Outcome.FAILED, wait)
+
+    def _away(self) -> timedelta:
+        """Return how long to wait: longer from round to round, however many a round gives back."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._next_s:
+            self._rounds += 1
+            self._next_s = now_s + AWAY.wait(self._rounds, 0).total_seconds()
+        return AWAY.wait(self._rounds, random.random())
 
 
 def _several(kinds: Kinds) -> tuple[Any, ...]:

@@ -114,6 +114,19 @@ async def test_what_is_away_costs_no_attempt(
     assert "Traceback" not in caplog.text
 
 
+async def test_many_that_fail_together_wait_no_longer_than_one(latermq_time: HeldBroker) -> None:
+    """A second's trouble costs a second or so, however many were worked on at the time."""
+    app, seen = latermq.App(), Seen(latermq_time, ConnectionError("no bank"))
+    listening(app, seen, concurrency=20, give_back_on=ConnectionError)
+    async with latermq_time.working(app):
+        await send(latermq_time, 20)
+        await latermq_time.advance("500ms")
+        assert len(seen.attempts) == 20
+        seen.error = None
+        await latermq_time.advance("1s")
+        assert latermq_time.pending() == []
+
+
 @pytest.mark.parametrize(
     ("named", "retry_in", "wait"),
     [
