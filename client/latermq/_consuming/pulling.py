@@ -165,7 +165,9 @@ class Pulling:
                 next_offset = await self._pull(queue, offset, room, window)
             except LaterMQError as error:
                 failures += 1
-                if not isinstance(error, TopicNotFoundError):
+                if isinstance(error, TopicNotFoundError):
+                    offset = 0  # where a topic that is made anew begins
+                else:
                     log_failure(log, "pull failed", error, topic=queue.topic)
                 wait = RECONNECT_BACKOFF.wait(failures, random.random())
                 await asyncio.sleep(wait.total_seconds())

@@ -119,3 +119,26 @@ def test_what_would_try_again_is_refused() -> None:
     for wrong in ({"retry": "1s"}, {"max_attempts": 3}, {"dead_letter_on": ValueError}):
         with pytest.raises(ValueError, match="a broadcast is not tried again"):
             app.listener("prices", group="cache", broadcast=True, **wrong)
+
+
+async def test_a_topic_that_is_made_anew_is_read_from_its_beginning(
+    latermq_time: HeldBroker,
+) -> None:
+    async with latermq_time.connect() as mq:
+        consumer = mq.push_consumer("prices", group="cache", broadcast=True)
+        got: list[bytes] = []
+
+        @consumer.listener
+        async def learn(delivery: latermq.Delivery) -> None:
+            got.append(delivery.body)
+
+        await consumer.start()
+        for bodies in ([b"1", b"2", b"3", b"4", b"5"], [b"6", b"7", b"8", b"9"]):
+            for body in bodies:
+                await mq.send("prices", body)
+            await latermq_time.advance("30s")
+            assert sorted(got) == bodies
+            got.clear()
+            request = topic_pb2.DeleteTopicRequest(name="prices")
+            latermq_time.call(AsyncAdmin.topics.DeleteTopic, request)
+            await latermq_time.advance("30s")
