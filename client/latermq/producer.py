@@ -211,16 +211,19 @@ class Producer:
 
     async def _writable(self, topic: str) -> tuple[Queue, ...]:
         try:
-            queues = (await self._session.route(topic)).writable
+            route = self._session.known_route(topic) or await self._session.route(topic)
         except LaterMQError as error:
             _tell_stored(error, False)  # it was not sent yet
             raise
+        queues = route.writable
         if not queues:
             raise ForbiddenError(Code.FORBIDDEN, f"no queue of {topic} can be written")
         return queues
 
     def _there_first(self, queues: list[Queue]) -> list[Queue]:
         """Put last the brokers that nobody was reached at; a heartbeat finds them again."""
+        if len(queues) == 1:
+            return queues
         return sorted(queues, key=lambda queue: self._session.outages.away(queue.endpoints))
 
     async def _try(

@@ -65,6 +65,7 @@ class Session:
 
     def __init__(self, profile: Profile, connections: Connections) -> None:
         self.profile = profile
+        self.timeout: Final = profile.request_timeout.total_seconds()  # of a call, in seconds
         self.settings = Settings()
         self.on_orphan: Callable[[Endpoints, wire.Orphan], None] | None = None
         self.on_known: Callable[[], None] | None = None  # a broker has answered our settings
@@ -82,10 +83,10 @@ class Session:
         """Return which brokers are away."""
         return self._connections.outages
 
-    @property
-    def timeout(self) -> float:
-        """Return how long a call may take, in seconds."""
-        return self.profile.request_timeout.total_seconds()
+    def known_route(self, topic: str) -> Route | None:
+        """Return where the topic's queues are, if it was looked up. Raises ClosedError."""
+        self._check_open()
+        return self._routes.get(topic)
 
     async def route(self, topic: str) -> Route:
         """Return where the topic's queues are; its brokers know us when this returns.
@@ -94,8 +95,7 @@ class Session:
             TopicNotFoundError: and it is not created on use.
             UnavailableError: no broker answers.
         """
-        self._check_open()
-        route = self._routes.get(topic)
+        route = self.known_route(topic)
         if route is not None:
             return route
         lookup = self._lookups.get(topic)

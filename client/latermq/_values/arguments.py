@@ -7,6 +7,7 @@ from typing import Final
 
 # Looked at for every message that is sent: tuples, not unions, which are slower to look at.
 OPTIONAL_TEXT: Final = (str, type(None))
+MAPPING: Final = (dict, Mapping)  # the usual one first: an abstract class is slow to look at
 
 
 def wrong(name: str, expected: str, value: object) -> TypeError:
@@ -56,7 +57,7 @@ def texts(name: str, value: object) -> None:
 
 def text_mapping(name: str, value: object) -> None:
     """Raises TypeError, ValueError: not a mapping of str to str, or one of them has no bytes."""
-    if not isinstance(value, Mapping):
+    if not isinstance(value, MAPPING):
         raise wrong(name, "a mapping of str to str", value)
     for key, item in value.items():
         if not isinstance(key, str):

@@ -89,7 +89,8 @@ def _write(sent: v2.Message, profile: Profile, queue: Queue, draft: Draft, delay
     sent.body = message.body
     topic = sent.topic
     topic.name = queue.topic
-    topic.resource_namespace = profile.namespace
+    if profile.namespace:
+        topic.resource_namespace = profile.namespace
     system = sent.system_properties
     system.message_id = draft.message_id
     system.body_encoding = v2.IDENTITY
@@ -120,7 +121,9 @@ def _write(sent: v2.Message, profile: Profile, queue: Queue, draft: Draft, delay
         wait = duration_of(draft.check_after)
         system.orphaned_transaction_recovery_duration.CopyFrom(wait)
     if message.properties:
-        sent.user_properties.update(message.properties)
+        properties = sent.user_properties
+        for name, value in message.properties.items():  # `update` takes three times as long
+            properties[name] = value
     if message.dedup_id is not None:
         sent.user_properties[DEDUP_PROPERTY] = message.dedup_id
 
@@ -134,8 +137,9 @@ def read_send(
         RequestError: the whole request was refused.
     """
     answer = parsed(rpc.SendMessageResponse, data)
-    if int(answer.status.code) != Code.MULTIPLE_RESULTS:
-        check(answer.status)
+    status = answer.status
+    if int(status.code) != Code.MULTIPLE_RESULTS:
+        check(status)
     entries = answer.entries
     if len(entries) != len(message_ids):
         raise ServerError(

@@ -179,7 +179,7 @@ class Caller:
         if call.assembly is None and len(data) >= PREFIX_BYTES:
             flag, length = PREFIX.unpack_from(data)
             if flag == 0 and length == len(data) - PREFIX_BYTES:  # the usual answer
-                self._arrived(call, [data[PREFIX_BYTES:]], len(data))
+                self._arrived(call, [data[PREFIX_BYTES:]], length, len(data))
                 return
         assembly = call.assembly
         if assembly is None:
@@ -189,7 +189,7 @@ class Caller:
         except MessageFault as fault:
             self._end_early(call, GrpcCode(fault.code), str(fault))
             return
-        self._arrived(call, messages, len(data))
+        self._arrived(call, messages, sum(map(len, messages)), len(data))
 
     def ended(
         self, stream: ClientStream, trailers: ResponseHead | None, fields: list[Field]
@@ -233,10 +233,12 @@ class Caller:
         if self._deadline_ms is None or deadline_ms < self._deadline_ms:
             self._deadline_ms = deadline_ms
 
-    def _arrived(self, call: Call, messages: list[bytes], bytes_count: int) -> None:
+    def _arrived(
+        self, call: Call, messages: list[bytes], messages_bytes: int, bytes_count: int
+    ) -> None:
         """Messages, and how many bytes of the window they and the next one's beginning took."""
         call.messages += messages
-        call.unread_bytes += sum(map(len, messages))
+        call.unread_bytes += messages_bytes
         if call.unread_bytes > UNREAD_BYTES_MAX:
             call.owed += bytes_count
         else:
