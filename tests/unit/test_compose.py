@@ -14,6 +14,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from latermq_broker.config.toml_file import load
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 COMPOSE: Final = ROOT / "docker" / "compose.yaml"
 CLUSTER: Final = ROOT / "docker" / "compose.cluster.yaml"
@@ -177,29 +179,34 @@ def test_every_service_is_confined(ours: dict[str, Any]) -> None:
         assert all("size=" in mount for mount in service["tmpfs"]), name
 
 
-def test_three_brokers_keep_one_log_in_three_nodes(cluster: dict[str, Any]) -> None:
-    """One owns it; clients reach it by a name that all three have."""
+def test_three_brokers_keep_six_logs_in_three_nodes(cluster: dict[str, Any]) -> None:
+    """Each owns two of them; clients reach the owners by a name that all three brokers have."""
     services = cluster["services"]
     nodes = [name for name, each in services.items() if each["image"].startswith("apache/kafka:")]
     brokers = [name for name in services if name.startswith("broker-")]
     assert len(nodes) == len(brokers) == 3
+    addresses = [f"{name}:8081" for name in brokers]
     voters = ",".join(f"{i}@{name}:9093" for i, name in enumerate(nodes, 1))
     for name in nodes:
         environment = services[name]["environment"]
         assert environment["KAFKA_CONTROLLER_QUORUM_VOTERS"] == voters
         assert environment["KAFKA_ADVERTISED_LISTENERS"] == f"PLAINTEXT://{name}:9092"
         assert services[name]["volumes"] == [f"{name}-data:{environment['KAFKA_LOG_DIRS']}"]
-    for name in brokers:
+    for machine, name in enumerate(brokers):
         service = services[name]
         environment = service["environment"]
+        config = load(None, {**environment, "LATERMQ_SERVER_LISTEN": f"{name}:8081"}, {})
+        assert config.cluster.machine == machine
+        assert config.cluster.machines == tuple(addresses)
+        assert config.cluster.advertise == tuple(f"latermq:{8081 + shard}" for shard in range(6))
         assert environment["LATERMQ_REPLICATION_KAFKA"] == ",".join(f"{n}:9092" for n in nodes)
         assert {*nodes, "processes"} == set(service["depends_on"])
         assert service["networks"]["default"]["aliases"] == ["latermq"]
-        assert service["command"][1:3] == ["--listen", f"{name}:8081"]
+        assert service["command"][1:5] == ["--shards", "6", "--listen", f"{name}:8081"]
         assert service["volumes"] == [f"{name}-data:/var/lib/latermq"]
         assert service["hostname"] == name
     assert set(cluster["volumes"]) == {f"{name}-data" for name in [*nodes, *brokers]}
-    assert services["failover"]["command"] == [f"{name}:8081" for name in brokers]
+    assert services["failover"]["command"] == ["--shards", "6", *addresses]
     assert services["failover"]["profiles"], "it runs when it is asked to"
     clients = [each for each in services.values() if "LATERMQ_ENDPOINT" in str(each)]
     assert {each["environment"]["LATERMQ_ENDPOINT"] for each in clients} == {"latermq:8081"}

@@ -46,6 +46,7 @@ LOOK_S: Final = 0.1  # at the silence
 TURN_S: Final = 0.02  # of reading, then whoever else is in the loop
 CANARY_MS: Final = 500  # of silence: then the log is asked; and no answer for so long is none
 RANK_MS: Final = 700  # between two standbys, so that they seldom claim together
+NEW_MS: Final = 10_000  # for the machine that is to have a new log first to be started
 ASK_S: Final = 10.0  # how far the log goes
 AWAY_S: Final = 1.0  # before the log is asked again
 TOKEN_MAX: Final = (1 << 64) - 1
@@ -306,6 +307,8 @@ class Replica:
         standing = copy.reader.standing or EMPTY
         if self._free(copy) and (standing.epoch, standing.token) not in self._left:
             return True
+        if standing == EMPTY:
+            patience_ms += NEW_MS
         return self._now_ms() - self._heard_ms >= patience_ms
 
     def _free(self, copy: LocalCopy) -> bool:

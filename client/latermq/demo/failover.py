@@ -1,9 +1,10 @@
-"""Kill the broker that owns a replicated log, and say what a producer and a consumer saw.
+"""Kill a broker with the shards that it owns, and say what a producer and a consumer saw.
 
-The brokers' processes must be visible from here and belong to the same user, as in
-docker/compose.cluster.yaml, where they share one process namespace.
+Shard n is at each broker's port + n, which is open where it is owned. The brokers' processes must
+be visible from here and belong to the same user, as in docker/compose.cluster.yaml, where they
+share one process namespace.
 
-    python -m latermq.demo.failover broker-1:8081 broker-2:8081 broker-3:8081
+    python -m latermq.demo.failover --shards 6 broker-1:8081 broker-2:8081 broker-3:8081
 """
 
 import argparse
@@ -23,7 +24,7 @@ from latermq.errors import LaterMQError
 
 TOPIC: Final = "failover"
 GROUP: Final = "failover-audit"
-SENDS: Final = 40  # before the owner is killed, and again after it
+SENDS: Final = 40  # before the broker is killed, and again after it
 PACE_S: Final = 0.02
 CONNECT_S: Final = 1.0
 
@@ -63,27 +64,41 @@ async def received(mq: latermq.Client, wanted: set[str]) -> Counter[str]:
             return came
 
 
-async def owner_of(brokers: list[str]) -> str:
-    """Wait until one of the brokers listens: the owner, and nobody else."""
+def shard_at(broker: str, shard: int) -> tuple[str, int]:
+    """Return where a broker listens for a shard if it owns it."""
+    host, _, port = broker.rpartition(":")
+    return host, int(port) + shard
+
+
+async def owner_of(brokers: list[str], shard: int) -> str:
+    """Wait until one of the brokers owns the shard: it listens, and nobody else."""
     while True:
         for broker in brokers:
-            host, _, port = broker.rpartition(":")
             with suppress(OSError, TimeoutError):
                 async with asyncio.timeout(CONNECT_S):
-                    _, writer = await asyncio.open_connection(host, int(port))
+                    _, writer = await asyncio.open_connection(*shard_at(broker, shard))
                 writer.close()
                 return broker
         await asyncio.sleep(PACE_S)
 
 
-def process_of(broker: str) -> int:
-    """Find the process that was told to listen there."""
+async def owners_of(brokers: list[str], shards: list[int]) -> dict[int, str]:
+    """Wait until each of the shards has an owner; who that is."""
+    return {shard: await owner_of(brokers, shard) for shard in shards}
+
+
+def processes_of(broker: str) -> list[int]:
+    """Find the processes of a broker: one for each shard, and who started them."""
+    listens = f"{broker.rpartition(':')[0]}:".encode()
+    processes = []
     for place in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             words = (place / "cmdline").read_bytes().split(b"\0")
-            if b"serve" in words and broker.encode() in words:
-                return int(place.name)
-    raise SystemExit(f"no process listens for {broker} here")
+            if b"serve" in words and any(word.startswith(listens) for word in words):
+                processes.append(int(place.name))
+    if not processes:
+        raise SystemExit(f"no process listens for {broker} here")
+    return sorted(processes)  # who started the others first, or it would start them again
 
 
 async def run(options: argparse.Namespace) -> None:
@@ -91,17 +106,32 @@ async def run(options: argparse.Namespace) -> None:
     async with latermq.connect(options.endpoint) as mq:
         sender = Sender(mq)
         await sender.send(SENDS)
-        owner = await owner_of(options.brokers)
-        process = process_of(owner)
-        voice.say("owner", f"{owner} owns the log and acknowledged {SENDS} messages")
-        sender.silence_s = 0.0
-        os.kill(process, signal.SIGKILL)
-        voice.say("killed", f"kill -9 of its process {process}")
-        await sender.send(SENDS)
-        after, silence_s = await owner_of(options.brokers), sender.silence_s
+        owners = await owners_of(options.brokers, list(range(options.shards)))
+        owner = owners[0]
+        lost = [shard for shard in owners if owners[shard] == owner]
         voice.say(
-            "took over", f"{after} owns it now; nothing was acknowledged for {silence_s:.1f} s"
+            "owner", f"{owner} owns shards {listed(lost)}; {SENDS} messages were acknowledged"
         )
+        processes = processes_of(owner)
+        sender.silence_s = 0.0
+        killed_s = time.monotonic()
+        for process in processes:
+            with suppress(ProcessLookupError):  # a container ends with its first process
+                os.kill(process, signal.SIGKILL)
+        while any(Path(f"/proc/{process}").exists() for process in processes):
+            await asyncio.sleep(PACE_S)  # their ports are open until they are gone
+        voice.say("killed", f"kill -9 of its {len(processes)} processes")
+        sending = asyncio.create_task(sender.send(SENDS))
+        after = await owners_of(options.brokers, lost)
+        served_s = time.monotonic() - killed_s
+        took_over = {
+            broker: [at for at in lost if after[at] == broker] for broker in after.values()
+        }
+        whose = ", ".join(f"{broker} owns {listed(shards)}" for broker, shards in took_over.items())
+        voice.say("took over", f"{whose} now, after {served_s:.1f} s")
+        await sending
+        await sender.send(SENDS)
+        voice.say("sent", f"nothing was acknowledged for {sender.silence_s:.1f} s at the most")
         came = await received(mq, sender.acknowledged)
         again = sum(count > 1 for count in came.values())
         voice.say(
@@ -112,11 +142,17 @@ async def run(options: argparse.Namespace) -> None:
         )
 
 
+def listed(numbers: list[int]) -> str:
+    """Return them as text."""
+    return " and ".join(map(str, numbers))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="latermq.demo.failover", description="Kill the owner of a replicated log."
+        prog="latermq.demo.failover", description="Kill a broker with the shards that it owns."
     )
     parser.add_argument("brokers", nargs="+", metavar="H:P", help="as each was told to listen")
+    parser.add_argument("--shards", type=int, default=1, metavar="N", help="as they were told")
     parser.add_argument(
         "--endpoint", default=os.environ.get("LATERMQ_ENDPOINT", "127.0.0.1:8081"), metavar="H:P"
     )

@@ -26,7 +26,7 @@ from latermq_broker.replication.batch import (
 )
 from latermq_broker.replication.local_copy import LocalCopy
 from latermq_broker.replication.note import Note, read_note
-from latermq_broker.replication.replica import RANK_MS, Replica, ReplicaPlace
+from latermq_broker.replication.replica import NEW_MS, RANK_MS, Replica, ReplicaPlace
 from latermq_broker.replication.replicated_log import Entry
 from latermq_broker.replication.tenure import SILENT_MS, TAKE_OVER_MS
 from latermq_broker.store.directory import LOG_NAME, take_lock
@@ -219,7 +219,7 @@ async def test_who_is_not_to_own_it_first_leaves_a_new_log_to_others(tmp_path: P
     replica = Replica(place, replicated_log, config, RealFiles(), lambda: now_ms)
     standing_by = asyncio.create_task(replica.take_over(SystemClock(), stop))
     await asyncio.sleep(0)
-    now_ms += TAKE_OVER_MS + RANK_MS - 1
+    now_ms += NEW_MS + TAKE_OVER_MS + RANK_MS - 1
     while replicated_log.asked < 3:
         await asyncio.sleep(0.01)
     assert not replicated_log.entries
