@@ -7,6 +7,7 @@ a write or sync failed → the same without the checkpoint → 3
 
 With a replicated log: standby, following ─→ it has no owner → store opened, … serving
 SIGTERM, SIGINT → the same without the checkpoint, then handed over → 0
+another process wants its directory → the same
 an operator wants it handed over → the same, then standby again
 another broker has taken over → 3
 """
@@ -28,11 +29,18 @@ from latermq_broker.config.server_transport import Transport
 from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import StoreError
 from latermq_broker.handover.passing import MeetingPoint, Port
-from latermq_broker.handover.replacing import LISTEN, METRICS, Sockets, open_replacing
+from latermq_broker.handover.replacing import (
+    LISTEN,
+    METRICS,
+    Sockets,
+    end_replica,
+    open_replacing,
+)
 from latermq_broker.observability import log as logs
 from latermq_broker.observability.metrics import Edges, render, render_standby
 from latermq_broker.observability.metrics_endpoint import MetricsEndpoint, Page
 from latermq_broker.observability.otlp_export import OtlpExport
+from latermq_broker.observability.recovery_lines import log_recovery
 from latermq_broker.observability.service_manager import ServiceNotices
 from latermq_broker.pump.disk_work import DiskWork, disk_threads
 from latermq_broker.pump.event_loop import Ending, Signals, loop_factory
@@ -47,7 +55,6 @@ from latermq_broker.services.v1.first_admin import (
 )
 from latermq_broker.store.directory import LOCK_NAME, LOG_NAME, refuse_replica, refuse_shard
 from latermq_broker.store.files import RealFiles
-from latermq_broker.store.recovery import RecoveryReport
 from latermq_broker.store.store import Store
 from latermq_broker.transport.lean import LeanServer
 from latermq_broker.transport.listener import bound
@@ -148,33 +155,16 @@ def _open(config: Config, directory: Path) -> tuple[Engine, SystemClock]:
     clock.not_before(store.log.last_store_ms)
     recovery = engine.recovery
     assert recovery is not None
-    for why in recovery.passed_over:
-        log.warning(
-            "checkpoint not usable, an older one or the log itself is", extra={"reason": why}
-        )
-    _say_what_was_found(directory, recovery, clock.now_ms() - began_ms)
+    log_recovery(directory, recovery, clock.now_ms() - began_ms)
     return engine, clock
 
 
-def _say_what_was_found(directory: Path, report: RecoveryReport, took_ms: int) -> None:
-    where = {"directory": str(directory), "ms": took_ms}
-    if report.new:
-        log.info("store made", extra=where)
-        return
-    log.info(
-        "store open",
-        extra=where
-        | {
-            "clean": report.clean,
-            "records": report.records,
-            "torn_bytes": report.torn_bytes,
-            "rebuilt": report.rebuilt,
-        },
-    )
-
-
 def run_replica(
-    config: Config, announce: Callable[[str], None], replica_of: "Callable[[Config, bool], Replica]"
+    config: Config,
+    announce: Callable[[str], None],
+    replica_of: "Callable[[Config, bool], Replica]",
+    *,
+    replace: bool = False,
 ) -> int:
     """Stand by for a replicated log, then serve it, until a signal or a failure; the exit code.
 
@@ -182,9 +172,10 @@ def run_replica(
         announce: gets `latermq standing by`, and when it serves `latermq ready on HOST:PORT`.
         replica_of: makes this broker's part in it, in the running loop; True: this process
             had one before, so what must be as it is to start was looked at.
+        replace: have the replica end first that is in this directory, if there is one.
 
     Raises:
-        ConfigError, StoreError: as `run`.
+        ConfigError, HandoverError, StoreError: as `run`.
     """
     logs.set_up(config.log)
     refuse_open_door(config)
@@ -192,10 +183,13 @@ def run_replica(
     membership = _membership(config, config.server.directory)
     if membership is not None:
         config = membership.config
-    _require_port(config)  # rather than find out at the moment that one is needed
+    if not replace:
+        _require_port(config)  # rather than find out at the moment that one is needed
     signals, again = Signals(), False
     while not signals.came:
-        life = _replicate(config, announce, replica_of, membership, signals, again=again)
+        life = _replicate(
+            config, announce, replica_of, membership, signals, replace=replace, again=again
+        )
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             code = runner.run(life)
         if code != HANDED_OVER:
@@ -213,6 +207,7 @@ async def _replicate(
     membership: "Membership | None",
     signals: Signals,
     *,
+    replace: bool,
     again: bool,
 ) -> int:
     stop = asyncio.Event()
@@ -224,9 +219,16 @@ async def _replicate(
 
     clock = SystemClock()
     replica = replica_of(config, again)
-    announce("latermq standing by")
-    notices = asyncio.create_task(ServiceNotices(os.environ).standing_by(lambda: replica.ready))
+    directory = Path(config.server.data_dir).expanduser().absolute()
+    meeting = MeetingPoint(directory / LOCK_NAME, dict, signals.come)  # its ports do not pass
+    replica.on_locked = meeting.open
     try:
+        if replace and not again:
+            await asyncio.to_thread(end_replica, config, directory)
+            _require_port(config)
+        announce("latermq standing by")
+        standing_by = ServiceNotices(os.environ).standing_by(lambda: replica.ready)
+        notices = asyncio.create_task(standing_by)
         async with MetricsEndpoint(config.metrics, page, lambda: False):
             owned = await replica.take_over(clock, stop, yields=again)
         notices.cancel()
@@ -234,6 +236,7 @@ async def _replicate(
             return CLEAN
         return await _serve(owned.engine, clock, config, announce, signals, {}, membership, owned)
     finally:
+        meeting.close()
         await replica.close()
 
 
@@ -273,7 +276,8 @@ async def _serve(
                 await _own(owner, services, server, ending.failed, stop)
             meeting = None
             if not stop.is_set():
-                meeting = await _start(server, sockets, config, metrics, ending.replaced)
+                replaced = ending.replaced if owner is None else None
+                meeting = await _start(server, sockets, config, metrics, replaced)
                 pump.start()
                 services.health.set_serving(True)
                 gc.collect()
@@ -324,13 +328,19 @@ async def _start(
     sockets: Sockets,
     config: Config,
     metrics: MetricsEndpoint,
-    replaced: Callable[[], None],
+    replaced: Callable[[], None] | None,
 ) -> MeetingPoint | None:
-    """Open the port, and where the lean transport is, the place where a successor asks for it."""
+    """Open the port, and where the lean transport is, the place where a successor asks for it.
+
+    Args:
+        replaced: called when it has it; None: nobody gets it.
+    """
     if not isinstance(server, LeanServer):
         await server.start()
         return None
     await server.start(sockets.get(LISTEN, ()))
+    if replaced is None:
+        return None
     meeting = _meeting_point(config, server, metrics, replaced)
     meeting.open()
     return meeting

@@ -18,6 +18,7 @@ from latermq_broker.store.store import Store
 from latermq_cli.root import latermq
 from latermq_proto.latermq.v1 import pending_pb2
 from support import retention_story, wire_requests
+from support.broker_process import BrokerProcess
 from support.engine_facts import facts
 from support.machine import patient
 from support.replica_process import LogServerProcess, ReplicaProcess
@@ -111,6 +112,58 @@ def test_a_log_is_handed_over_and_back(tmp_path: Path, log_server: LogServerProc
         received = drained(a.endpoint)
         assert {sent.message_id for sent in load.acknowledged} <= set(received)
         assert len(received) == len(set(received))
+
+
+def test_replicas_are_replaced_one_after_the_other(
+    tmp_path: Path, log_server: LogServerProcess
+) -> None:
+    """An owner with a standby, one that has none, and a standby, which no client notices."""
+    directory = tmp_path / "a"
+    lives = [ReplicaProcess(directory, log_server) for _ in range(4)]
+    with lives[0] as a, lives[1] as a2, lives[2] as a3, lives[3] as a4:
+        with ReplicaProcess(tmp_path / "b", log_server) as b, SteadySenders(a, a2, a3, b) as load:
+            first = a.start().endpoint
+            load.wait_more(20, first)
+            a2.spawn("--replace")
+            assert a.wait_end().code == CLEAN
+            second = a2.wait_ready()
+            load.wait_more(20, second)
+            b.spawn()
+            b.wait_log("follows with an engine")
+            a3.spawn("--replace")
+            assert a2.wait_end().code == CLEAN
+            third = b.wait_ready()
+            load.wait_more(20, third)
+            a3.wait_log("follows with an engine")
+            a4.spawn("--replace")
+            assert a3.wait_end().code == CLEAN
+            a4.wait_log("follows with an engine")
+            load.wait_more(20, third)
+        owners = (first, second, third)
+        for old, new in pairwise(owners):
+            new_s = min(sent.at_s for sent in load.acknowledged if sent.endpoint == new)
+            old_s = max(sent.began_s for sent in load.acknowledged if sent.endpoint == old)
+            assert old_s < new_s, "it took a call when another owner had answered one"
+        assert {sent.endpoint for sent in load.acknowledged} == set(owners)
+        received = drained(a4.wait_ready())
+        assert {sent.message_id for sent in load.acknowledged} <= set(received)
+        assert len(received) == len(set(received))
+
+
+def test_a_broker_with_a_log_of_its_own_is_not_replaced_by_a_replica(
+    tmp_path: Path, log_server: LogServerProcess
+) -> None:
+    with (
+        BrokerProcess(tmp_path / "a") as alone,
+        ReplicaProcess(tmp_path / "a", log_server) as replica,
+    ):
+        endpoint = alone.start().endpoint
+        replica.spawn("--replace")
+        ended = replica.wait_end()
+        assert ended.code != CLEAN
+        assert "serves a log that is its own" in ended.stderr
+        with WireClient(endpoint) as client:
+            require_ok(client.send(wire_requests.message(TOPIC, b"still there")))
 
 
 def test_an_owner_that_was_stopped_ends_when_it_goes_on(

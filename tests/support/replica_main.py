@@ -25,6 +25,7 @@ def main() -> int:
     for name in ("listen", "data-dir", "log-port"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--config", type=Path)
+    parser.add_argument("--replace", action="store_true")
     chosen = parser.parse_args()
     flags = {"server.listen": chosen.listen, "server.data_dir": chosen.data_dir}
     place = ReplicaPlace(cluster=CLUSTER, shard=0, directory=Path(chosen.data_dir).absolute())
@@ -35,4 +36,6 @@ def main() -> int:
 
     runtime.LAST_WORDS_MS = round(patient(10_000))  # type: ignore[misc]
     config = load(chosen.config, {}, flags)
-    return runtime.run_replica(config, lambda line: print(line, flush=True), replica_of)
+    return runtime.run_replica(
+        config, lambda line: print(line, flush=True), replica_of, replace=chosen.replace
+    )

@@ -78,7 +78,12 @@ class MeetingPoint:
         self._over = False
 
     def open(self) -> None:
-        """Be found. A system without such sockets, or a name that is taken, is only logged."""
+        """Be found, if it is not yet.
+
+        A system without such sockets, or a name that is taken, is only logged.
+        """
+        if self._listening is not None:
+            return
         listening = None
         try:
             listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -2,6 +2,8 @@
 
 What can fail is tried before the other broker is told to go; until then it serves as if nobody had
 asked. From then on the ports are open here; nobody accepts until this process has the directory.
+
+No port of a replica passes: its log is handed over to another machine, so it has to be closed.
 """
 
 import logging
@@ -15,9 +17,10 @@ from latermq_broker.clock import monotonic_ms
 from latermq_broker.config.addresses import listen_address
 from latermq_broker.config.config import Config
 from latermq_broker.config.server_transport import Transport
-from latermq_broker.errors import ConfigError, StoreLockedError
+from latermq_broker.errors import ConfigError, HandoverError, StoreLockedError
 from latermq_broker.handover.passing import Predecessor
-from latermq_broker.store.directory import LOCK_NAME
+from latermq_broker.store.directory import LOCK_NAME, take_lock
+from latermq_broker.store.files import RealFiles
 from latermq_broker.transport.lean import TLS_DIRECTORY
 from latermq_broker.transport.listener import bound
 from latermq_broker.transport.tls import CertificateFiles
@@ -55,16 +58,14 @@ def open_replacing(
     asked = {LISTEN: config.server.listen, METRICS: config.metrics.listen}
     taken: set[str] = set()
     try:
-        if config.tls.enabled:
-            CertificateFiles(config.tls, directory / TLS_DIRECTORY, monotonic_ms())
+        _try_certificate(config, directory)
         for setting, wanted in asked.items():
             if not wanted:
                 continue
             if same := predecessor.take(setting, wanted):
                 taken.add(setting)
             sockets[setting] = same or bound(setting, *listen_address(setting, wanted))
-        predecessor.go()
-        log.info("told the broker that runs to go", extra={"pid": predecessor.pid})
+        _tell(predecessor)
         for setting, port in predecessor.ports.items():
             if setting not in taken:
                 log.warning(
@@ -79,6 +80,47 @@ def open_replacing(
         raise
     finally:
         predecessor.close()
+
+
+def end_replica(config: Config, directory: Path) -> None:
+    """Have the replica of this directory, if there is one, end as by a signal; wait until it did.
+
+    Raises:
+        ConfigError, HandoverError, StoreLockedError: as `open_replacing`.
+    """
+    predecessor = Predecessor.meet(directory / LOCK_NAME)
+    try:
+        if predecessor is not None:
+            if predecessor.ports:
+                raise HandoverError(
+                    f"the broker, process {predecessor.pid}, serves a log that is its own, and "
+                    "cannot be replaced by one with [replication]"
+                )
+            _try_certificate(config, directory)
+            _tell(predecessor)
+        _opened(config, predecessor, lambda: _require_free(directory))
+        if predecessor is not None:
+            predecessor.wait(config.server.replace_ms_max / 1_000)  # what else it has open
+    finally:
+        if predecessor is not None:
+            predecessor.close()
+
+
+def _try_certificate(config: Config, directory: Path) -> None:
+    if config.tls.enabled:
+        CertificateFiles(config.tls, directory / TLS_DIRECTORY, monotonic_ms())
+
+
+def _tell(predecessor: Predecessor) -> None:
+    predecessor.go()
+    log.info("told the broker that runs to go", extra={"pid": predecessor.pid})
+
+
+def _require_free(directory: Path) -> None:
+    """Raises StoreLockedError: a process has the directory."""
+    files = RealFiles()
+    if (directory / LOCK_NAME).exists():
+        files.close(take_lock(files, directory))
 
 
 def _opened(

@@ -81,7 +81,8 @@ class StoreFailedError(CommandError):
     is_flag=True,
     help="Take over from the broker that serves the data directory, if there is one: its port "
     "stays open, its calls are answered, nobody is refused. With another --listen the old address "
-    "is refused from then on; the log says so.",
+    "is refused from then on; the log says so. With [replication] it hands its log over to who "
+    "stands by, if it owns it, and this one stands by then.",
 )
 @click.option(
     "--shards",
@@ -132,11 +133,6 @@ def serve(
         if print_config:
             click.echo(to_toml(config), nl=False)
             return 0
-        if config.replication.kafka and replace:
-            raise RefusedError(
-                "--replace does not go with replication.kafka: stop the broker, and another one "
-                "that stands by for its log takes over"
-            )
         if shards is not None:
             from latermq_broker.cluster import supervisor
 
@@ -149,7 +145,7 @@ def serve(
         if config.replication.kafka:
             from latermq_broker.replication.on_kafka import replica_on_kafka
 
-            return runtime.run_replica(config, click.echo, replica_on_kafka)
+            return runtime.run_replica(config, click.echo, replica_on_kafka, replace=replace)
         return runtime.run(config, click.echo, replace=replace)
     except REFUSALS as error:
         raise RefusedError(str(error)) from error

@@ -80,13 +80,17 @@ class Signals:
         for number in SIGNALS:
             loop.add_signal_handler(number, self._on_signal)
 
+    def come(self) -> None:
+        """Stop in order, as if one came: another process wants to be in this one's place."""
+        self.came = True
+        self._stop()
+
     def _on_signal(self) -> None:
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL)
-        self.came = True
-        self._stop()
+        self.come()
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -74,6 +74,7 @@ class Replica:
     Args:
         now_ms: a clock that never falls.
         members: by which the log's brokers hear of each other, if there is a topic for that.
+        on_locked: called when the directory is this process's, perhaps more than once.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Replica:
         now_ms: Callable[[], int],
         members: Members | None = None,
     ) -> None:
+        self.on_locked: Callable[[], None] = _nothing
         self._place = place
         self._replicated_log = replicated_log
         self._config = config
@@ -116,6 +118,7 @@ class Replica:
         while True:
             note = Note(place.cluster, place.shard)
             copy = LocalCopy(place.directory, self._config.store, self._files, note)
+            self.on_locked()
             if yields:  # also what was given up, and may be handed over yet, or never
                 self._left = copy.note.mine, (copy.note.mine[0] + 1, NOBODY)
             if not self._free(copy):
@@ -356,3 +359,7 @@ def _require(reading: asyncio.Task[None]) -> None:
     """Raise what ended it: what it read last was perhaps not written."""
     if reading.done():
         reading.result()
+
+
+def _nothing() -> None:
+    """Stand where nobody listens."""

@@ -16,8 +16,6 @@ TWO = {"LATERMQ_CLUSTER_SHARDS": "10.0.0.1:8081,10.0.0.1:8082"}
 @pytest.mark.parametrize(
     ("words", "settings", "why"),
     [
-        (["--replace"], KAFKA, "--replace does not go with replication.kafka"),
-        (["--shards", "2", "--replace"], KAFKA | MACHINES, "--replace does not go with"),
         (["--shards", "2"], KAFKA, "--shards needs both or none"),
         (["--shards", "2"], MACHINES, "--shards needs both or none"),
         (["--shards", "2"], TWO, "is what --shards makes"),
