@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from latermq_broker.config.config import Config, StoreConfig
 from latermq_broker.engine.engine import Engine
 from latermq_broker.runtime import CLEAN, STORE_FAILED
-from latermq_broker.store.directory import LOG_NAME
+from latermq_broker.store.directory import LOG_NAME, REPLICA_NAME
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.store import Store
 from latermq_cli.root import latermq
@@ -164,6 +164,34 @@ def test_a_broker_with_a_log_of_its_own_is_not_replaced_by_a_replica(
         assert "serves a log that is its own" in ended.stderr
         with WireClient(endpoint) as client:
             require_ok(client.send(wire_requests.message(TOPIC, b"still there")))
+
+
+def test_a_replicated_log_becomes_a_brokers_own(
+    tmp_path: Path, log_server: LogServerProcess
+) -> None:
+    """The note goes from the directory of the last owner, and the broker goes on alone."""
+    with ReplicaProcess(tmp_path / "a", log_server) as owner:
+        with SteadySenders(owner) as load, WireClient(owner.start().endpoint) as client:
+            late = wire_requests.message(TOPIC, b"late", deliver_at_ms=now_ms() + HOUR_MS)
+            require_ok(client.send(late))
+            load.wait_more(20, owner.endpoint)
+            leased = client.receive(TOPIC, "audit", invisible_ms=HOUR_MS).messages
+        assert owner.terminate().code == CLEAN
+    with BrokerProcess(tmp_path / "a") as alone:
+        alone.spawn()
+        assert "is a copy of a replicated log" in alone.wait_end().stderr
+        (tmp_path / "a" / REPLICA_NAME).unlink()
+        endpoint = alone.start().endpoint
+        with WireClient(endpoint) as client:
+            waiting = client.call(client.pending.ListPending, pending_pb2.ListPendingRequest())
+            assert late.system_properties.message_id in [
+                each.message_id for each in waiting.messages
+            ]
+            handles = [message.system_properties.receipt_handle for message in leased]
+            require_ok(client.ack(TOPIC, "audit", *handles))
+        received = drained(endpoint)
+        assert {sent.message_id for sent in load.acknowledged} <= set(received)
+        assert len(received) == len(set(received))
 
 
 def test_an_owner_that_was_stopped_ends_when_it_goes_on(
