@@ -62,7 +62,7 @@ def test_the_page_has_the_clients_that_are_built() -> None:
             pinned = "".join(
                 path.read_text(encoding="utf-8")
                 for path in (foreign.HERE / name).iterdir()
-                if path.suffix in {".json", ".mod", ".xml", ".toml"}
+                if path.suffix in {".json", ".mod", ".xml", ".toml", ".txt"}
             )
             assert row[2] in pinned
 
