@@ -17,17 +17,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from cluster import places, scenarios
+from cluster import places, scenarios, shards
 from cluster.drill import Drill
+from cluster.shards import ShardDrill
 from support.kafka.cluster import KafkaCluster
 
 SEED: Final = int(os.environ.get("SEED") or "1")
 FAILOVERS: Final = int(os.environ.get("FAILOVERS") or "200")
 TIMES: Final = int(os.environ.get("TIMES") or "5")
 NODES: Final = 3
-HEAD: Final = """\
+HEAD: Final = """
 | seed | scenario | times | new owners | promises | no OK for: p50, p99, most | took |
 |---|---|---|---|---|---|---|"""
+SHARDS_HEAD: Final = """
+| seed | over shards | times | new owners | promises | calls failed | came again \
+| no OK of a shard for: p50, p99, most | at a client | took |
+|---|---|---|---|---|---|---|---|---|---|"""
 KILLED: Final = "owner killed"
 
 
@@ -59,11 +64,18 @@ SCENARIOS: Final = {
     "rolling restart of Kafka": Scenario(scenarios.rolling_restart),
     "owner's disk full, then killed": Scenario(scenarios.disk_full, 1, places.disks),
 }
+OVER_SHARDS: Final = {
+    "shard handed over": shards.handed_over,
+    "machine ended in order": shards.ended,
+    "machine killed": shards.machine_killed,
+    "owner of a shard killed": shards.shard_killed,
+}
 
 
 def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # and leave nothing running
-    print(HEAD, flush=True)
+    asked = sys.argv[1:] or [*SCENARIOS, *OVER_SHARDS]
+    logs = [name for name in asked if name in SCENARIOS]
     with tempfile.TemporaryDirectory(prefix="cluster-long-") as folder:
         room = Path(folder)
         with (
@@ -71,8 +83,14 @@ def main() -> None:
             KafkaCluster(room / "kafka", NODES, host=network.kafka) as kafka,
         ):
             kafka.start()
-            for number, name in enumerate(sys.argv[1:] or SCENARIOS):
+            if logs:
+                print(HEAD, flush=True)
+            for number, name in enumerate(logs):
                 run_drill(kafka, network, room / f"drill-{number}", name)
+            if len(logs) < len(asked):
+                print(SHARDS_HEAD, flush=True)
+            for number, name in enumerate(each for each in asked if each not in SCENARIOS):
+                run_shards(kafka, room / f"site-{number}", name)
 
 
 def run_drill(kafka: KafkaCluster, network: places.Network, place: Path, name: str) -> None:
@@ -89,6 +107,19 @@ def run_drill(kafka: KafkaCluster, network: places.Network, place: Path, name: s
         promises = drill.read_back()
     figures = (drill.replaced, f"{promises:,}", quantiles(drill.silences_s))
     print_row(began_s, SEED, name, times, *figures)
+
+
+def run_shards(kafka: KafkaCluster, room: Path, name: str) -> None:
+    began_s = time.monotonic()
+    with ShardDrill(room, kafka, random.Random(f"{SEED} {name}")) as drill:
+        drill.begin()
+        for _ in range(TIMES):
+            OVER_SHARDS[name](drill)
+        promises = drill.read_back()
+    failed = ", ".join(f"{topic} {count}" for topic, count in drill.failed.items()) or "0"
+    figures = (drill.replaced, f"{promises:,}", failed, drill.again)
+    waits = (quantiles(drill.silences_s), quantiles(drill.waits_s))
+    print_row(began_s, SEED, name, TIMES, *figures, *waits)
 
 
 def print_row(began_s: float, *cells: object) -> None:

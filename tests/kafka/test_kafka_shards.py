@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import socket
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -18,72 +17,19 @@ from latermq_cli.root import latermq as command_line
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.latermq.v1 import topic_pb2
 from support import wire_requests
-from support.cluster_process import ClusterProcess, free_ports
-from support.kafka.cluster import HOST, KafkaCluster
-from support.machine import patient
+from support.kafka.cluster import KafkaCluster
+from support.site import SOON_S, Site, is_open
 from support.wire_client import WireClient, require_ok
 
 SHARDS: Final = 2
 TOPIC: Final = "orders"
 AT_HOME_IN_FIRST: Final = next(name for name in "abcdefghij" if not home_by_name(name, SHARDS))
-SOON_S: Final = patient(60)
-
-
-class Site:
-    """Two machines; each has its own configuration and a process for each shard."""
-
-    def __init__(self, path: Path, kafka: KafkaCluster, name: str) -> None:
-        first = row_of_ports(())
-        ports = [first, row_of_ports(range(first - 1, first + SHARDS))]
-        self.shards = [[f"{HOST}:{port + shard}" for port in ports] for shard in range(SHARDS)]
-        self.endpoint = ";".join(self.shards[0])
-        self.machines = [
-            ClusterProcess(
-                path / str(machine),
-                SHARDS,
-                listen=address,
-                config=f"""
-[replication]
-kafka = "{kafka.bootstrap}"
-cluster = "{name}"
+MORE: Final = """
 replicas = 1
 replicas_min = 1
-[cluster]
-machines = {json.dumps(self.shards[0])}
-machine = {machine}
 [store]
 segment_bytes = 17825792
-""",
-            )
-            for machine, address in enumerate(self.shards[0])
-        ]
-
-    async def owners(self) -> list[str]:
-        """Wait until each shard has one; where their ports are open."""
-        found: list[str] = []
-        async with asyncio.timeout(SOON_S):
-            for addresses in self.shards:
-                while not (now := [each for each in addresses if is_open(each)]):
-                    await asyncio.sleep(0.05)
-                found += now
-        return found
-
-
-def row_of_ports(taken: range | tuple[()]) -> int:
-    """Find the first of two ports that nobody listens on."""
-    while True:
-        [port] = free_ports(1)
-        with suppress(OSError), socket.socket() as probe:
-            probe.bind((HOST, port + 1))
-            if port not in taken:
-                return port
-
-
-def is_open(address: str) -> bool:
-    host, _, port = address.rpartition(":")
-    with suppress(OSError), socket.create_connection((host, int(port)), 1):
-        return True
-    return False
+"""
 
 
 async def send(mq: latermq.Client, count: int) -> set[str]:
@@ -141,7 +87,7 @@ def printed(*words: str) -> Any:
 async def test_a_machine_dies_and_the_other_has_all_shards(
     tmp_path: Path, kafka: KafkaCluster, name: str
 ) -> None:
-    site = Site(tmp_path, kafka, name)
+    site = Site(tmp_path, kafka, name, SHARDS, 2, MORE)
     with site.machines[0], site.machines[1]:
         for machine in site.machines:
             machine.spawn()
