@@ -23,6 +23,7 @@ def facts(engine: Engine) -> dict[str, object]:
         "delayed": dict(state.delayed_counts),
         "halves": [half.key() for half in state.halves],
         "ended": list(state.halves.ended.items()),
+        "readers": set(state.subscriptions),
         "counts": {
             key: dict(one.counts)
             for key, one in state.subscriptions.items()

@@ -116,6 +116,23 @@ def test_a_lite_topic_goes_with_the_last_of_its_messages(checkpoint: bool) -> No
     assert named(rig.hear("old", "both")) == ["o0", "b1"]  # rolled forward
 
 
+def test_a_group_that_heard_nothing_yet_is_known_to_read_the_parent_after_a_kill() -> None:
+    rig = LiteRig()
+    rig.make()
+    keys = frozenset([lite_key("room")])
+    assert rig.engine.lites.waits("agents", "chat", keys)  # the receive finds out
+    assert rig.engine.topics.describe("chat").groups == ()  # who only looks reads nothing
+    assert rig.hear("room") == []
+    before = facts(rig.engine)
+    assert not rig.engine.lites.waits("agents", "chat", keys)
+    rig.crash()
+    assert facts(rig.engine) == before
+    assert rig.engine.topics.describe("chat").groups == ("agents",)
+    rig.tell("room", "r0")
+    assert rig.engine.lites.waits("agents", "chat", keys)
+    assert named(rig.hear("room")) == ["r0"]
+
+
 def test_what_is_idle_for_too_long_expires() -> None:
     rig = LiteRig()
     rig.config = replace(rig.config, lite=LiteConfig(topic_idle_ms_max=MINUTE_MS))

@@ -176,3 +176,21 @@ def test_a_beginning_is_kept_when_its_record_goes(checkpoint: bool) -> None:
     assert rig.hear("a") == []  # a3 waits for what is still held, which was rolled forward
     rig.advance(3_600 * SECOND_MS)
     assert named(rig.hear("a")) == ["a2", "a3"]
+
+
+def test_behind_a_lost_topic_a_group_that_only_asked_leaves_one_that_can_be_read() -> None:
+    rig = DamagedRig()
+    rig.engine.ensure_topic("orders", rig.now_ms)
+    assert rig.names() == []
+    log = rig.engine.store.log
+    log.synced(log.sync())
+    log.mark(rig.now_ms)
+    rig.engine.write()
+    rig.engine.abandon()
+    made = next(record for record in rig.records() if record.type is RecordType.CONFIG)
+    rig.give_up(made)
+    [topic] = rig.engine.catalog.topics()
+    assert topic.queue_count == 1
+    assert rig.engine.topics.describe(topic.name).groups == ("billing",)
+    rig.send("m", topic=topic.name)
+    assert rig.names(topic=topic.name) == ["m"]

@@ -160,7 +160,9 @@ class Lites:
         topic = self._state.catalog.topic(topic_name)
         if group is None or topic is None:
             return True  # to be found out by the receive
-        subscription = self._state.subscription(group.id, topic.id)
+        subscription = self._state.subscriptions.get((group.id, topic.id))
+        if subscription is None:
+            return True  # its first receive, which writes down that it reads the topic
         reader = lite_reader(self._state, subscription)
         return reader is not None and reader.waits(keys)
 
@@ -171,10 +173,10 @@ class Lites:
         key = lite_key(name)
         if topic is None or parent is None or key not in parent.topics:
             return None
-        subscription = self._state.subscription(group.id, topic.id)
+        subscription = self._state.subscriptions.get((group.id, topic.id))
         reader = parent.reader(group.id)
         first = next(parent.topics[key].since(reader.next(key)), -1)
-        gate = subscription.gate
+        gate = subscription.gate if subscription is not None else None
         live = gate.groups[key].live if gate is not None and key in gate.groups else []
         return LiteTopicRow(
             name=name,

@@ -120,7 +120,7 @@ class CatalogApplier:
         subscription.cursors = dict(enumerate(reset.offsets))
         if reset.offsets:
             self._reset_lite(subscription, reset.offsets[0])
-        state.announced.add(subscription)
+            state.announced.add(subscription)
 
     def limit(self, change: ChangePayload, at: Stamp) -> None:
         limit = decode_limit(change.body)

@@ -30,7 +30,7 @@ from latermq_broker.engine.state.state import EngineState, Subscription
 from latermq_broker.errors import CorruptRecordError, StoreFullError
 from latermq_broker.store.derived.consume_queue import ConsumeQueue
 from latermq_broker.store.log.read_ahead import read_ahead
-from latermq_broker.store.records.catalog_records import OffsetPayload
+from latermq_broker.store.records.catalog_records import OffsetPayload, ResetPayload
 from latermq_broker.store.records.lease_records import LeaseFreshPayload, LeaseRetryPayload
 from latermq_broker.store.records.letter_records import dead_slices
 from latermq_broker.store.records.record import Record, RecordType
@@ -52,6 +52,10 @@ class Lanes:
         self, request: ReceiveRequest, group: Group, topic: Topic, now_ms: int
     ) -> list[Delivered]:
         config = self._state.config.delivery
+        if (group.id, topic.id) not in self._state.subscriptions:
+            # That the group reads the topic is to last, also if there is nothing for it yet.
+            payload = ResetPayload(group.id, topic.id, ())
+            self._journal.write(RecordType.RESET, payload, now_ms)
         subscription = self._state.subscription(group.id, topic.id)
         entry_filter = self._filters.of(request.filter)
         count = min(request.count_max, config.receive_batch_max)

@@ -75,7 +75,8 @@ class CatalogMender:
         return offset
 
     def reset(self, reset: ResetPayload, at: Stamp) -> ResetPayload | None:
-        if not self._exists(reset.group_id, reset.topic_id, len(reset.offsets) - 1, at):
+        last_queue_id = max(len(reset.offsets) - 1, 0)
+        if not self._exists(reset.group_id, reset.topic_id, last_queue_id, at):
             return None
         for queue_id, offset in enumerate(reset.offsets):
             reach(self._state, reset.topic_id, queue_id, offset, at.store_ms)

@@ -110,7 +110,8 @@ def _offset_text(record: Record, names: Names) -> Fields:
 
 #  RESET   0      4      8
 #          | group| topic| next offset of queue 0, 1, … 8 x queues
-#  All progress, leases and retries of the group on the topic are void; it reads from there.
+#  All progress, leases and retries of the group on the topic are void; it reads from there. Without
+#  offsets it begins to read the topic, and reads from the oldest message on.
 _RESET: Final = struct.Struct("<II")
 assert _RESET.size == 8
 
