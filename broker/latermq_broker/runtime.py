@@ -252,7 +252,7 @@ async def _serve(
 ) -> int:
     owner = owned.owner if owned is not None else None
     ending = Ending(config.server, waited_for=owner is not None)
-    stop, drained = ending.stop, False
+    stop, drained, cut_offs = ending.stop, False, engine.store.cut_offs
     signals.stop_by(ending.signalled)  # now, if it came while this broker became the owner
     sys.setswitchinterval(SWITCH_INTERVAL_S)  # after each system call of the loop: Python has 5 ms
     disk = owned.disk if owned else DiskWork(engine, clock, config.store, disk_threads())
@@ -273,7 +273,7 @@ async def _serve(
             if owner is None:
                 await _copy_first(services, stop)
             else:
-                await _own(owner, services, server, ending.failed, stop)
+                await _own(owner, engine.store, services, server, ending.failed, stop)
             meeting = None
             if not stop.is_set():
                 replaced = ending.replaced if owner is None else None
@@ -289,6 +289,7 @@ async def _serve(
             if meeting is not None:
                 meeting.close()  # before the ports: who comes now waits for LOCK
             drained = await _drain(services, server, ending.drain_ms_max)
+            drained &= not cut_offs.lost_since(clock.now_ms() - config.delivery.auto_renew_lease_ms)
             if owner is not None:
                 if ending.failure is None:
                     await owner.hand_over(LAST_WORDS_MS, pump.conclude(drained=drained))
@@ -348,6 +349,7 @@ async def _start(
 
 async def _own(
     owner: "Owner",
+    store: Store,
     services: Services,
     server: "GrpcioServer | LeanServer",
     on_failure: Callable[[BaseException], None],
@@ -364,6 +366,7 @@ async def _own(
         services.health.set_serving(now)
         (server.come_back if now else server.go_away)()
 
+    server.on_drop = lambda: store.cut_offs.lose_connections(store.log.last_store_ms)
     owner.on_failure, owner.on_pause = on_failure, server.drop
     owner.on_serving = lambda now: (serving.set if now else serving.clear)()
     owner.begin()

@@ -19,6 +19,7 @@ from support.group_model import Group
 from support.memory_files import lose_checkpoints
 
 HOUR_MS = 3_600_000
+MINUTE_MS = 60_000  # longer than a lease
 RETENTIONS_MS = (0, 0, 5_000, 20_000)
 UNREAD_TIMES = (1, 1, 0, 3)
 
@@ -138,8 +139,10 @@ class BrokerRules(Bench):
         self.now_ms += 1
         self.tick()
         before, written = facts(self.engine), self.engine.store.log.written
+        lost = self.engine.store.cut_offs.lost_since(self.now_ms - MINUTE_MS)
+        drained = how == "stop" and not lost
         if how in ("stop", "cut"):
-            self.engine.close(self.now_ms, drained=how == "stop")
+            self.engine.close(self.now_ms, drained=drained)
         else:
             if how == "kill in mid batch":
                 self.do_what_is_never_written()
@@ -152,7 +155,7 @@ class BrokerRules(Bench):
         self.retention_ms, self.unread_ms = retention_ms, times * retention_ms
         self.expiring = self.expiring or bool(retention_ms)
         for group in self.model.groups.values():
-            group.life_ended(drained=how == "stop")
+            group.life_ended(drained=drained)
         self.engine = self.start(self.files, back_ms=max(0, -jump_ms))
         self.recovered(before, written)
         for group in self.model.groups.values():
@@ -161,6 +164,15 @@ class BrokerRules(Bench):
                 self.note_unsure(group)
         self.tick()
         self.time_passes(max(1, jump_ms))  # not both lives in one millisecond
+
+    @rule()
+    def connections_end(self) -> None:
+        """All at once, as an owner without a proof ends them: who was just answered is not sure."""
+        store = self.engine.store
+        store.cut_offs.lose_connections(store.log.last_store_ms)
+        for group in self.model.groups.values():
+            group.life_ended(drained=False)
+        self.time_passes(1)  # what is leased in this millisecond is in doubt, too
 
     def note_unsure(self, group: Group) -> None:
         """How the lives ended whose segments are gone is not known, without a checkpoint."""

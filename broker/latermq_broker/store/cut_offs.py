@@ -9,6 +9,9 @@ drained stop ends it with a CLEAN one. A checkpoint keeps what the log below it 
 
     began        when the life of `epoch` began: the store time of the last record before it
     begin, end   of a life that was cut off: from when it began to its last record
+
+A life may lose all its connections and go on. What it said before is in doubt, too, and nothing on
+the log tells of it: such a life is not to end with a CLEAN mark while what it said may matter.
 """
 
 import struct
@@ -33,6 +36,7 @@ class CutOffs:
         self._began_ms = 0
         self._last_ms = 0
         self._drained = True  # an empty log: nothing was said
+        self._lost_ms = 0  # the last record before this life lost its connections; 0: it did not
 
     def restore(self, sections: Mapping[str, bytes], epoch: int, last_ms: int) -> None:
         """From a checkpoint that the life of `epoch` took, behind a record of `last_ms`.
@@ -68,6 +72,15 @@ class CutOffs:
                 self._spans[:2] = [(self._spans[0][0], self._spans[1][1])]
         self._epoch, self._began_ms = epoch, last_ms
         self._last_ms, self._drained = last_ms, False
+        self._lost_ms = 0
+
+    def lose_connections(self, last_ms: int) -> None:
+        """Note that this life ended all connections; the newest record is of `last_ms`."""
+        self._lost_ms = last_ms
+
+    def lost_since(self, at_ms: int) -> bool:
+        """Tell whether this life lost its connections at this store time or later."""
+        return self._lost_ms >= max(at_ms, 1)
 
     def snapshot(self) -> dict[str, bytes]:
         head = _HEAD.pack(self._epoch, self._began_ms)
@@ -75,4 +88,6 @@ class CutOffs:
 
     def concern(self, at_ms: int) -> bool:
         """Tell whether what was said at this store time may not have gone out: we were cut off."""
+        if self._began_ms <= at_ms <= self._lost_ms:
+            return True
         return any(begin <= at_ms <= end for begin, end in self._spans)

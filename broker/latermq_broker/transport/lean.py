@@ -8,7 +8,7 @@ import asyncio
 import logging
 import random
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from latermq_broker.clock import monotonic_ms
@@ -94,6 +94,7 @@ class LeanServer:
         self._connections: set[ShellProtocol] = set()
         self._connection_count = 0
         self._draining = False
+        self.on_drop: Callable[[], None] = _nothing  # told that answers may not have gone out
         self._cut_off = False  # while draining, a connection was
         self._away = False
         self._all_left = asyncio.Event()
@@ -174,6 +175,7 @@ class LeanServer:
         """End every connection without a word: what their calls wait for is too late."""
         for connection in list(self._connections):
             connection.abort()
+        self.on_drop()
 
     async def drain(self, grace_ms: int) -> bool:
         """Accept nothing new, let calls finish for `grace_ms`, then end the rest.
@@ -247,3 +249,7 @@ class LeanServer:
             self, self._shared, self._http2, self._config, peer, local,
             f"{peer}#{self._connection_count}", age_ms,
         )  # fmt: skip
+
+
+def _nothing() -> None:
+    """Stand where nobody listens yet."""

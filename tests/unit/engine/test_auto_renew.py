@@ -166,6 +166,45 @@ def test_5_4_a_lease_goes_on_unless_its_reply_may_have_died_with_the_broker(
     assert rig.ack(one) == [renewed]
 
 
+@pytest.mark.parametrize(
+    ("story", "renewed"),
+    [
+        ("hold", True),
+        ("hold lose", False),
+        ("hold lose lose", False),  # an owner that has no proof, again and again
+        ("hold live lose", True),  # it was renewed: the client had it
+        ("lose hold", True),  # over a connection that came later
+        # A stop says the same, however it was: what lives is what is restored.
+        ("hold lose stop", False),
+        ("hold lose stop stop", False),
+        ("hold lose crash stop", False),
+        ("hold live lose stop", True),
+        ("lose hold stop", False),  # the log does not tell when it was
+        ("lose live hold stop", True),  # long ago: whatever was in doubt has ended
+        ("hold stop lose", True),  # it went out before the life that lost its connections
+    ],
+)
+def test_5_4_a_lease_ends_once_if_its_reply_may_have_died_with_its_connection(
+    story: str, renewed: bool
+) -> None:
+    rig = EngineRig()
+    for move in story.split():
+        rig.advance(1)
+        store = rig.engine.store
+        match move:
+            case "hold":
+                held(rig)
+            case "lose":
+                store.cut_offs.lose_connections(store.log.last_store_ms)
+            case "live":
+                live_on(rig, MINUTE_MS)
+            case "stop":
+                rig.restart(drained=not store.cut_offs.lost_since(rig.now_ms - MINUTE_MS))
+            case "crash":
+                rig.crash()
+    assert goes_on(rig) is renewed
+
+
 def test_2_6_simple_consumers_keep_what_they_hold() -> None:
     rig = EngineRig()
     rig.send("m1")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from latermq_broker.clock import SystemClock, monotonic_ms
+from latermq_broker.config.config import ServerConfig
 from latermq_broker.deferred import Later
 from latermq_broker.engine.state.model import Outgoing
 from latermq_broker.errors import ConfigError, StoreReadOnlyError
@@ -19,7 +20,10 @@ from latermq_broker.replication.reader import Reader
 from latermq_broker.replication.replica import Replica, ReplicaPlace
 from latermq_broker.replication.tenure import PAUSE_MS, Tenure
 from latermq_broker.replication.validity import EMPTY, judge
+from latermq_broker.runtime import _own
+from latermq_broker.services.standard.health import HealthService
 from latermq_broker.store.records.record import HEADER_BYTES
+from latermq_broker.transport.lean import LeanServer
 from support.driven_standby import CLUSTER, DIRECTORY, DrivenStandby, ShippedLog
 from support.engine_rig import EngineRig, short_store
 from support.log_in_memory import LogInMemory
@@ -235,3 +239,26 @@ async def test_an_owner_that_stops_hands_over_what_all_have(fate: str) -> None:
     assert replicated_log.entries[-1] == encode_batch(last)
     with pytest.raises(StoreReadOnlyError):
         owner.until_kept(1)
+
+
+@pytest.mark.parametrize("how", ["paused", "unproven"])
+async def test_what_was_leased_is_not_renewed_for_a_reply_that_was_cut_off(how: str) -> None:
+    """Its client lives, but need not have got it: another does, a minute later."""
+    rig = EngineRig()
+    server = LeanServer({}, ServerConfig(listen="127.0.0.1:0"))
+    owner: Any = SimpleNamespace()
+    services: Any = SimpleNamespace(shards=None, health=HealthService(()))
+    owner.begin = lambda: owner.on_serving(True)
+    await _own(owner, rig.engine.store, services, server, pytest.fail, asyncio.Event())
+    rig.send("one")
+    assert rig.receive(push=True, lease_ms=60_000)
+    if how == "paused":
+        owner.on_pause()
+    else:
+        owner.on_serving(False)
+    for _ in range(6):
+        assert rig.engine.client_seen("client-1", rig.now_ms)
+        assert rig.receive(client="other") == []
+        rig.advance(10_000)
+    rig.advance(60_000)
+    assert [again.attempt for again in rig.receive(client="other")] == [2]

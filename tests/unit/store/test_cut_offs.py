@@ -69,6 +69,17 @@ def test_more_than_are_kept_count_as_one_with_what_was_between_them() -> None:
     assert not found.concern(lives[-1].store_ms + 1)
 
 
+def test_a_life_that_lost_its_connections_is_concerned_up_to_then_while_it_lasts() -> None:
+    found = told_by(record(1, 10), record(1, 20, clean=True))
+    before = found.snapshot()
+    found.lose_connections(30)
+    found.lose_connections(40)
+    assert [at_ms for at_ms in range(60) if found.concern(at_ms)] == list(range(20, 41))
+    assert found.snapshot() == before  # how it ends tells those who read the log
+    found.begin_life(3, 50)
+    assert [at_ms for at_ms in range(60) if found.concern(at_ms)] == list(range(20, 51))
+
+
 def test_golden_section() -> None:
     """Never changes: a new version adds a decoder and a second literal."""
     assert told_by(record(1, 10), record(1, 20)).snapshot() == {
