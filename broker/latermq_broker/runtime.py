@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from latermq_broker.clock import SystemClock
-from latermq_broker.config.addresses import listen_address
 from latermq_broker.config.config import Config, Flush
 from latermq_broker.config.server_transport import Transport
 from latermq_broker.engine.engine import Engine
@@ -33,8 +32,10 @@ from latermq_broker.handover.replacing import (
     LISTEN,
     METRICS,
     Sockets,
+    closed_ports,
     end_replica,
     open_replacing,
+    require_address,
 )
 from latermq_broker.observability import log as logs
 from latermq_broker.observability.metrics import Edges, render, render_standby
@@ -57,7 +58,6 @@ from latermq_broker.store.directory import LOCK_NAME, LOG_NAME, refuse_replica, 
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.store import Store
 from latermq_broker.transport.lean import LeanServer
-from latermq_broker.transport.listener import bound
 from latermq_text.version import is_compiled
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def run(config: Config, announce: Callable[[str], None], *, replace: bool = Fals
     if membership is not None:
         config = membership.config
     if _is_new(directory):
-        _require_port(config)  # rather than leave a new directory behind
+        require_address(LISTEN, config.server.listen)  # rather than leave a new directory behind
     sockets: Sockets = {}
     if replace:
         (engine, clock), sockets = open_replacing(
@@ -135,12 +135,6 @@ def _is_new(directory: Path) -> bool:
         return not directory.exists()
     except OSError:
         return False  # the store says what is wrong with it
-
-
-def _require_port(config: Config) -> None:
-    """The port is free at this moment. Raises ConfigError."""
-    for probe in bound(LISTEN, *listen_address(LISTEN, config.server.listen)):
-        probe.close()
 
 
 def _open(config: Config, directory: Path) -> tuple[Engine, SystemClock]:
@@ -184,7 +178,7 @@ def run_replica(
     if membership is not None:
         config = membership.config
     if not replace:
-        _require_port(config)  # rather than find out at the moment that one is needed
+        require_address(LISTEN, config.server.listen)  # rather than find out when it is needed
     signals, again = Signals(), False
     while not signals.came:
         life = _replicate(
@@ -220,12 +214,12 @@ async def _replicate(
     clock = SystemClock()
     replica = replica_of(config, again)
     directory = Path(config.server.data_dir).expanduser().absolute()
-    meeting = MeetingPoint(directory / LOCK_NAME, dict, signals.come)  # its ports do not pass
+    meeting = MeetingPoint(directory / LOCK_NAME, lambda: closed_ports(config), signals.come)
     replica.on_locked = meeting.open
     try:
         if replace and not again:
             await asyncio.to_thread(end_replica, config, directory)
-            _require_port(config)
+            require_address(LISTEN, config.server.listen)
         announce("latermq standing by")
         standing_by = ServiceNotices(os.environ).standing_by(lambda: replica.ready)
         notices = asyncio.create_task(standing_by)

@@ -6,6 +6,7 @@ asked. From then on the ports are open here; nobody accepts until this process h
 No port of a replica passes: its log is handed over to another machine, so it has to be closed.
 """
 
+import errno
 import logging
 import socket
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from latermq_broker.config.addresses import listen_address
 from latermq_broker.config.config import Config
 from latermq_broker.config.server_transport import Transport
 from latermq_broker.errors import ConfigError, HandoverError, StoreLockedError
-from latermq_broker.handover.passing import Predecessor
+from latermq_broker.handover.passing import Port, Predecessor
 from latermq_broker.store.directory import LOCK_NAME, take_lock
 from latermq_broker.store.files import RealFiles
 from latermq_broker.transport.lean import TLS_DIRECTORY
@@ -55,13 +56,11 @@ def open_replacing(
     if predecessor is None:
         return _opened(config, None, open_store), {}
     sockets: Sockets = {}
-    asked = {LISTEN: config.server.listen, METRICS: config.metrics.listen}
+    asked = _asked(config)
     taken: set[str] = set()
     try:
         _try_certificate(config, directory)
         for setting, wanted in asked.items():
-            if not wanted:
-                continue
             if same := predecessor.take(setting, wanted):
                 taken.add(setting)
             sockets[setting] = same or bound(setting, *listen_address(setting, wanted))
@@ -70,7 +69,7 @@ def open_replacing(
             if setting not in taken:
                 log.warning(
                     "the old address is refused from now on",
-                    extra={"setting": setting, "old": port.address, "new": asked.get(setting)},
+                    extra={"setting": setting, "old": port.address, "new": asked.get(setting, "")},
                 )
         return _opened(config, predecessor, open_store), sockets
     except BaseException:
@@ -82,6 +81,11 @@ def open_replacing(
         predecessor.close()
 
 
+def closed_ports(config: Config) -> dict[str, Port]:
+    """Name the addresses that a replica may have open: their sockets do not pass."""
+    return {setting: Port(wanted, wanted, ()) for setting, wanted in _asked(config).items()}
+
+
 def end_replica(config: Config, directory: Path) -> None:
     """Have the replica of this directory, if there is one, end as by a signal; wait until it did.
 
@@ -91,12 +95,13 @@ def end_replica(config: Config, directory: Path) -> None:
     predecessor = Predecessor.meet(directory / LOCK_NAME)
     try:
         if predecessor is not None:
-            if predecessor.ports:
+            if any(port.sockets for port in predecessor.ports.values()):
                 raise HandoverError(
                     f"the broker, process {predecessor.pid}, serves a log that is its own, and "
                     "cannot be replaced by one with [replication]"
                 )
             _try_certificate(config, directory)
+            _try_addresses(config, predecessor)
             _tell(predecessor)
         _opened(config, predecessor, lambda: _require_free(directory))
         if predecessor is not None:
@@ -109,6 +114,30 @@ def end_replica(config: Config, directory: Path) -> None:
 def _try_certificate(config: Config, directory: Path) -> None:
     if config.tls.enabled:
         CertificateFiles(config.tls, directory / TLS_DIRECTORY, monotonic_ms())
+
+
+def _try_addresses(config: Config, predecessor: Predecessor) -> None:
+    """Raises ConfigError: an address cannot be had, and not because the predecessor may have it."""
+    held = {listen_address(name, port.wanted)[1] for name, port in predecessor.ports.items()}
+    for setting, wanted in _asked(config).items():
+        try:
+            require_address(setting, wanted)
+        except ConfigError as error:
+            in_use = getattr(error.__cause__, "errno", None) == errno.EADDRINUSE
+            if not in_use or listen_address(setting, wanted)[1] not in held:
+                raise
+
+
+def require_address(setting: str, wanted: str) -> None:
+    """Find out that an address could be listened at now. Raises ConfigError."""
+    for probe in bound(setting, *listen_address(setting, wanted)):
+        probe.close()
+
+
+def _asked(config: Config) -> dict[str, str]:
+    """List the addresses that the configuration wants."""
+    asked = {LISTEN: config.server.listen, METRICS: config.metrics.listen}
+    return {setting: wanted for setting, wanted in asked.items() if wanted}
 
 
 def _tell(predecessor: Predecessor) -> None:
