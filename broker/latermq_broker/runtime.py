@@ -218,7 +218,9 @@ async def _replicate(
     replica.on_locked = meeting.open
     try:
         if replace and not again:
-            await asyncio.to_thread(end_replica, config, directory)
+            await asyncio.to_thread(end_replica, config, directory, stop.is_set)
+            if stop.is_set():
+                return CLEAN
             require_address(LISTEN, config.server.listen)
         announce("latermq standing by")
         standing_by = ServiceNotices(os.environ).standing_by(lambda: replica.ready)

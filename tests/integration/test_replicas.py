@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from latermq_broker.config.config import Config, StoreConfig
 from latermq_broker.engine.engine import Engine
 from latermq_broker.runtime import CLEAN, STORE_FAILED
-from latermq_broker.store.directory import LOG_NAME, REPLICA_NAME
+from latermq_broker.store.directory import LOG_NAME, REPLICA_NAME, take_lock
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.store import Store
 from latermq_cli.root import latermq
@@ -148,6 +148,23 @@ def test_replicas_are_replaced_one_after_the_other(
         received = drained(a4.wait_ready())
         assert {sent.message_id for sent in load.acknowledged} <= set(received)
         assert len(received) == len(set(received))
+
+
+def test_a_replica_that_waits_to_replace_another_heeds_a_signal(
+    tmp_path: Path, log_server: LogServerProcess
+) -> None:
+    directory, files = tmp_path / "a", RealFiles()
+    directory.mkdir()
+    lock = take_lock(files, directory)
+    try:
+        with ReplicaProcess(directory, log_server) as replica:
+            replica.spawn("--replace")
+            replica.wait_log("waiting for the broker that has the directory")
+            ended = replica.terminate()
+    finally:
+        files.close(lock)
+    assert ended.code == CLEAN
+    assert "standing by" not in ended.stdout
 
 
 def test_a_broker_with_a_log_of_its_own_is_not_replaced_by_a_replica(

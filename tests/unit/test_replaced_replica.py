@@ -1,7 +1,8 @@
 """What `serve --replace` looks at before the replica of its directory is told to go."""
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from latermq_broker.config.config import Config, MetricsConfig, ServerConfig
 from latermq_broker.errors import ConfigError
 from latermq_broker.handover import replacing
 from latermq_broker.handover.passing import Port, Predecessor
+from latermq_broker.store.directory import take_lock
+from latermq_broker.store.files import RealFiles
 
 NOT_HERE = "192.0.2.1:8081"  # RFC 5737: no machine has it
 
@@ -22,12 +25,14 @@ class Other:
     def __init__(self, **ports: Port) -> None:
         self.ports = {name.replace("_", "."): port for name, port in ports.items()}
         self.told = False
+        self.waits = 1  # until it has ended
 
     def go(self) -> None:
         self.told = True
 
     def wait(self, _: float) -> bool:
-        return self.told
+        self.waits -= 1
+        return self.waits == 0
 
     def close(self) -> None:
         """It has gone."""
@@ -47,9 +52,15 @@ def replaced(monkeypatch: pytest.MonkeyPatch, held: str) -> Other:
     return other
 
 
-def replace(directory: Path, listen: str, metrics: str = "") -> None:
+def never() -> bool:
+    return False
+
+
+def replace(
+    directory: Path, listen: str, metrics: str = "", stopped: Callable[[], bool] = never
+) -> None:
     config = Config(server=ServerConfig(listen=listen), metrics=MetricsConfig(listen=metrics))
-    replacing.end_replica(config, directory)
+    replacing.end_replica(config, directory, stopped)
 
 
 @pytest.mark.parametrize("setting", ["server.listen", "metrics.listen"])
@@ -74,4 +85,21 @@ def test_the_address_that_the_replica_has_is_no_matter(
     replaced: Other, held: str, tmp_path: Path
 ) -> None:
     replace(tmp_path, held)
+    assert replaced.told
+
+
+@pytest.mark.parametrize("locked", [True, False])
+def test_who_is_told_to_stop_waits_no_longer(
+    replaced: Other, held: str, tmp_path: Path, locked: bool
+) -> None:
+    """For the directory, or for the end of a process that has let it go."""
+    replaced.waits = -1  # it never ends
+    stopped = count()
+    files = RealFiles()
+    lock = take_lock(files, tmp_path) if locked else None
+    try:
+        replace(tmp_path, held, stopped=lambda: next(stopped) > 5)
+    finally:
+        if lock is not None:
+            files.close(lock)
     assert replaced.told

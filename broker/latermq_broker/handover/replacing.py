@@ -86,12 +86,15 @@ def closed_ports(config: Config) -> dict[str, Port]:
     return {setting: Port(wanted, wanted, ()) for setting, wanted in _asked(config).items()}
 
 
-def end_replica(config: Config, directory: Path) -> None:
+def end_replica(config: Config, directory: Path, stopped: Callable[[], bool]) -> None:
     """Have the replica of this directory, if there is one, end as by a signal; wait until it did.
 
+    Args:
+        stopped: this process is to end, too, and waits no longer.
     Raises:
         ConfigError, HandoverError, StoreLockedError: as `open_replacing`.
     """
+    until_ms = monotonic_ms() + config.server.replace_ms_max
     predecessor = Predecessor.meet(directory / LOCK_NAME)
     try:
         if predecessor is not None:
@@ -103,9 +106,10 @@ def end_replica(config: Config, directory: Path) -> None:
             _try_certificate(config, directory)
             _try_addresses(config, predecessor)
             _tell(predecessor)
-        _opened(config, predecessor, lambda: _require_free(directory))
-        if predecessor is not None:
-            predecessor.wait(config.server.replace_ms_max / 1_000)  # what else it has open
+        _opened(config, predecessor, lambda: _require_free(directory, stopped))
+        while predecessor is not None and not stopped() and monotonic_ms() < until_ms:
+            if predecessor.wait(LOOK_AGAIN_S):
+                break  # and what else it had open is closed
     finally:
         if predecessor is not None:
             predecessor.close()
@@ -145,10 +149,10 @@ def _tell(predecessor: Predecessor) -> None:
     log.info("told the broker that runs to go", extra={"pid": predecessor.pid})
 
 
-def _require_free(directory: Path) -> None:
-    """Raises StoreLockedError: a process has the directory."""
+def _require_free(directory: Path, stopped: Callable[[], bool]) -> None:
+    """Raises StoreLockedError: a process has the directory, and is waited for."""
     files = RealFiles()
-    if (directory / LOCK_NAME).exists():
+    if not stopped() and (directory / LOCK_NAME).exists():
         files.close(take_lock(files, directory))
 
 
