@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from latermq_broker.config.config import Config, MetricsConfig, ServerConfig
-from latermq_broker.errors import ConfigError
+from latermq_broker.errors import ConfigError, HandoverError
 from latermq_broker.handover import replacing
 from latermq_broker.handover.passing import Port, Predecessor
-from latermq_broker.store.directory import take_lock
+from latermq_broker.store.directory import REPLICA_NAME, take_lock
 from latermq_broker.store.files import RealFiles
 
 NOT_HERE = "192.0.2.1:8081"  # RFC 5737: no machine has it
@@ -86,6 +86,19 @@ def test_the_address_that_the_replica_has_is_no_matter(
 ) -> None:
     replace(tmp_path, held)
     assert replaced.told
+
+
+def test_an_owner_of_a_version_before_is_to_be_ended(
+    replaced: Other, held: str, tmp_path: Path
+) -> None:
+    """It would hand its sockets over, as a broker with a log of its own does."""
+    replaced.ports = {"server.listen": Port(held, held, (3,))}
+    with pytest.raises(HandoverError, match="a log that is its own"):
+        replace(tmp_path, held)
+    (tmp_path / REPLICA_NAME).touch()
+    with pytest.raises(HandoverError, match="end it by SIGTERM"):
+        replace(tmp_path, held)
+    assert not replaced.told
 
 
 @pytest.mark.parametrize("locked", [True, False])

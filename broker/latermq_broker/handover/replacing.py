@@ -20,7 +20,7 @@ from latermq_broker.config.config import Config
 from latermq_broker.config.server_transport import Transport
 from latermq_broker.errors import ConfigError, HandoverError, StoreLockedError
 from latermq_broker.handover.passing import Port, Predecessor
-from latermq_broker.store.directory import LOCK_NAME, take_lock
+from latermq_broker.store.directory import LOCK_NAME, REPLICA_NAME, take_lock
 from latermq_broker.store.files import RealFiles
 from latermq_broker.transport.lean import TLS_DIRECTORY
 from latermq_broker.transport.listener import bound
@@ -99,10 +99,7 @@ def end_replica(config: Config, directory: Path, stopped: Callable[[], bool]) ->
     try:
         if predecessor is not None:
             if any(port.sockets for port in predecessor.ports.values()):
-                raise HandoverError(
-                    f"the broker, process {predecessor.pid}, serves a log that is its own, and "
-                    "cannot be replaced by one with [replication]"
-                )
+                raise HandoverError(_why_not(predecessor, directory))
             _try_certificate(config, directory)
             _try_addresses(config, predecessor)
             _tell(predecessor)
@@ -113,6 +110,17 @@ def end_replica(config: Config, directory: Path, stopped: Callable[[], bool]) ->
     finally:
         if predecessor is not None:
             predecessor.close()
+
+
+def _why_not(predecessor: Predecessor, directory: Path) -> str:
+    """Say why a broker that would hand its ports over is not replaced by a replica."""
+    who = f"the broker, process {predecessor.pid}, "
+    if (directory / REPLICA_NAME).exists():
+        return (
+            f"{who}owns a replicated log, and is of a version that cannot be replaced: end it by "
+            "SIGTERM, which hands the log over, and start this one"
+        )
+    return f"{who}serves a log that is its own, and cannot be replaced by one with [replication]"
 
 
 def _try_certificate(config: Config, directory: Path) -> None:
