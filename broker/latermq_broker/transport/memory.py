@@ -4,7 +4,8 @@ glibc would return and fetch the pages of every large message anew, so it is tol
 a storm of large messages leaves behind would then stay for ever, in holes: so it is told to give
 back what is free when much was counted and has gone, and when many calls are over: 14 of 85 MiB
 after a million messages. It does not for arenas of other threads, which sync and checkpoint: 8 MiB
-that nobody used. So all threads share one.
+that nobody used. So it makes no more arenas: all threads of a broker that is alone share one. Those
+that Kafka's client began before keep theirs, and a standby, which has no server, is not set up.
 """
 
 import ctypes
@@ -20,13 +21,18 @@ M_ARENA_MAX: Final = -8
 MMAP_BYTES: Final = 32 << 20  # glibc's own maximum
 TRIM_BYTES: Final = 128 << 20
 FREED_BYTES_MIN: Final = 16 << 20  # so much was counted and has gone: worth a walk through the heap
-CALLS_MIN: Final = 10_000  # so many were begun,
-QUIET_CALLS: Final = 100  # and no more than this since the last look: likewise
-INTERVAL_MS_MIN: Final = 10_000  # between two walks: each takes milliseconds
+CALLS_MIN: Final = 10_000  # so many were begun, and it has been quiet since: likewise
+QUIET_LOOKS: Final = 30  # in a row: load that comes in bursts wants the same memory again
+QUIET_CALLS: Final = 100  # since the last look, at most,
+QUIET_BYTES: Final = 64 << 10  # and no more than this held at once: few calls may carry much
+INTERVAL_MS_MIN: Final = 10_000  # between two walks: each takes milliseconds, more in a large heap
 
 
 def keep_large_blocks() -> bool:
-    """Set up malloc for this process, before there are threads; False where there is no glibc."""
+    """Set up malloc for this process; False where there is no glibc.
+
+    Threads that have an arena by now keep it: call this before there are any that matter.
+    """
     mallopt = _of_libc("mallopt")
     if mallopt is None:
         return False
@@ -67,6 +73,8 @@ class Freed:
         self._counted = counted
         self._calls = calls
         self._calls_seen = self._calls_given = calls()  # at the last look, when memory was given
+        self._peak_bytes = 0  # since then
+        self._quiet_looks = 0
         self._now_ms = now_ms
         self._give = give
         self._next_ms = 0
@@ -74,20 +82,26 @@ class Freed:
 
     def look(self) -> None:
         """Call about once a second."""
-        held = sum(each.held_bytes for each in self._counted)
-        peak = sum(each.peak_bytes for each in self._counted)
+        held, recent_peak = 0, 0
+        for each in self._counted:
+            held += each.held_bytes
+            recent_peak += each.peak_bytes
+            each.peak_bytes = each.held_bytes
+        peak = self._peak_bytes = max(self._peak_bytes, recent_peak)
         calls = self._calls()
         recent, self._calls_seen = calls - self._calls_seen, calls
+        is_quiet = recent <= QUIET_CALLS and recent_peak <= QUIET_BYTES
+        self._quiet_looks = self._quiet_looks + 1 if is_quiet else 0
         is_gone = peak - held >= FREED_BYTES_MIN and 2 * held <= peak
-        if not is_gone and (recent > QUIET_CALLS or calls - self._calls_given < CALLS_MIN):
+        is_over = self._quiet_looks >= QUIET_LOOKS and calls - self._calls_given >= CALLS_MIN
+        if not is_gone and not is_over:
             return
         now_ms = self._now_ms()
         if now_ms < self._next_ms:
             return
         self._next_ms = now_ms + INTERVAL_MS_MIN
         self._calls_given = calls
-        for each in self._counted:
-            each.peak_bytes = each.held_bytes
+        self._peak_bytes = held
         self._give()
         self.count += 1
         log.debug("memory given back", extra={"peak_bytes": peak, "ms": self._now_ms() - now_ms})
