@@ -36,7 +36,7 @@ from latermq_broker.replication.owner import Owner
 from latermq_broker.replication.reader import Reader
 from latermq_broker.replication.replicated_log import Entry, ReplicatedLog, require_behind
 from latermq_broker.replication.standby import Standby
-from latermq_broker.replication.tenure import TAKE_OVER_MS, Tenure, Wary
+from latermq_broker.replication.tenure import RESEND_MS, TAKE_OVER_MS, Tenure, Wary
 from latermq_broker.replication.validity import EMPTY, Verdict
 from latermq_broker.store.files import Files
 
@@ -49,6 +49,7 @@ RANK_MS: Final = 700  # between two standbys, so that they seldom claim together
 NEW_MS: Final = 10_000  # for the machine that is to have a new log first to be started
 ASK_S: Final = 10.0  # how far the log goes
 AWAY_S: Final = 1.0  # before the log is asked again
+EARLY_MS: Final = 10 * RESEND_MS  # what an owner's batches miss was sent again by then
 TOKEN_MAX: Final = (1 << 64) - 1
 
 
@@ -95,6 +96,8 @@ class Replica:
         self._members = members
         self._heard_ms = 0
         self._others_ms = 0  # when it last heard of an owner that was not of this directory
+        self._early_ms: int | None = None  # since when the owner's batches miss one before them
+        self._said_early = False
         self._answered_ms = now_ms()  # when the replicated log last said anything
         self._end = 0  # of the replicated log, as it said last
         self._known = False  # that it is the one that the directory has
@@ -271,14 +274,33 @@ class Replica:
                 f"or shard than {self._place.cluster!r}, {self._place.shard}: two clusters may "
                 "not share a topic"
             )
+        if verdict is Verdict.EARLY:
+            self._warn_of_early(entry.offset)
         if verdict is Verdict.FENCE:
             self._fence_came.set()
         if verdict in (Verdict.FENCE, Verdict.VALID):
+            self._early_ms = None
             self._heard_ms = self._now_ms()
             if self._handed_over(standby.copy.reader):
                 self._others_ms = 0  # there is none any more
             elif not self._free(standby.copy):
                 self._others_ms = self._heard_ms
+
+    def _warn_of_early(self, offset: int) -> None:
+        """Say once that a batch which others have read is missing here: it would be there by now.
+
+        That is before the owner, none of whose batches count here, is taken for silent.
+        """
+        if self._early_ms is None:
+            self._early_ms = self._now_ms()
+        missing_ms = self._now_ms() - self._early_ms
+        if missing_ms >= EARLY_MS and not self._said_early:
+            self._said_early = True
+            log.warning(
+                "the owner's batches miss one before them, which is not sent again: this directory "
+                "lacks it. Stop this broker and empty the directory (docs/cluster.md)",
+                extra={"offset": offset, "ms": missing_ms},
+            )
 
     async def _answers(self) -> bool:
         """Tell whether others could append; if not, silence is not the owner's."""
