@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 
@@ -117,11 +118,10 @@ def test_a_log_is_handed_over_and_back(tmp_path: Path, log_server: LogServerProc
 def test_replicas_are_replaced_one_after_the_other(
     tmp_path: Path, log_server: LogServerProcess
 ) -> None:
-    """An owner with a standby, one that has none, and a standby, which no client notices."""
-    directory = tmp_path / "a"
-    lives = [ReplicaProcess(directory, log_server) for _ in range(4)]
-    with lives[0] as a, lives[1] as a2, lives[2] as a3, lives[3] as a4:
-        with ReplicaProcess(tmp_path / "b", log_server) as b, SteadySenders(a, a2, a3, b) as load:
+    """An owner that has no standby, one that has one, and a standby, which no client notices."""
+    a, a2, a3 = (ReplicaProcess(tmp_path / "a", log_server) for _ in range(3))
+    with a, a2, a3, ReplicaProcess(tmp_path / "b", log_server) as b, ExitStack() as later:
+        with SteadySenders(a, a2, a3, b) as load:
             first = a.start().endpoint
             load.wait_more(20, first)
             a2.spawn("--replace")
@@ -132,20 +132,27 @@ def test_replicas_are_replaced_one_after_the_other(
             b.wait_log("follows with an engine")
             a3.spawn("--replace")
             assert a2.wait_end().code == CLEAN
-            third = b.wait_ready()
+            until_s = time.monotonic() + patient(30)
+            while not (b.serves or a3.serves):  # b, unless it is held up until a3 has started
+                assert time.monotonic() < until_s, "nobody takes the log"
+                time.sleep(0.02)
+            owner, standby = (b, a3) if b.serves else (a3, b)
+            third = owner.wait_ready()
             load.wait_more(20, third)
-            a3.wait_log("follows with an engine")
-            a4.spawn("--replace")
-            assert a3.wait_end().code == CLEAN
-            a4.wait_log("follows with an engine")
+            standby.wait_log("follows with an engine")
+            fresh = later.enter_context(ReplicaProcess(standby.data_dir, log_server))
+            fresh.spawn("--replace")
+            assert standby.wait_end().code == CLEAN
+            fresh.wait_log("follows with an engine")
             load.wait_more(20, third)
+        owner.kill()
         owners = (first, second, third)
         for old, new in pairwise(owners):
             new_s = min(sent.at_s for sent in load.acknowledged if sent.endpoint == new)
             old_s = max(sent.began_s for sent in load.acknowledged if sent.endpoint == old)
             assert old_s < new_s, "it took a call when another owner had answered one"
         assert {sent.endpoint for sent in load.acknowledged} == set(owners)
-        received = drained(a4.wait_ready())
+        received = drained(fresh.wait_ready())
         assert {sent.message_id for sent in load.acknowledged} <= set(received)
         assert len(received) == len(set(received))
 
