@@ -249,7 +249,8 @@ async def test_what_was_leased_is_not_renewed_for_a_reply_that_was_cut_off(how: 
     owner: Any = SimpleNamespace()
     services: Any = SimpleNamespace(shards=None, health=HealthService(()))
     owner.begin = lambda: owner.on_serving(True)
-    await _own(owner, rig.engine.store, services, server, pytest.fail, asyncio.Event())
+    failed: list[BaseException] = []
+    await _own(owner, rig.engine.store, services, server, failed.append, asyncio.Event())
     rig.send("one")
     assert rig.receive(push=True, lease_ms=60_000)
     if how == "paused":
