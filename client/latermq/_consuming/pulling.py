@@ -200,6 +200,8 @@ class Pulling:
                 else:
                     next_offset = part
         if not is_there:
+            if next_offset < offset:  # the topic was made anew: the queue ends before where it was
+                next_offset = 0
             log.warning(
                 "topic %s, queue %d: nothing at offset %d any more; on from %d",
                 queue.topic, queue.id, offset, next_offset,

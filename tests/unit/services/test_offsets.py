@@ -181,6 +181,31 @@ async def test_a_puller_who_goes_away_is_forgotten() -> None:
         assert task.cancelled()
 
 
+@virtually
+async def test_a_pull_that_waits_sees_nothing_of_a_topic_made_anew() -> None:
+    """It went on at its offset in the new one, past what that had below."""
+    async with Messaging(threads=InlineThreads()) as broker:
+        for wanting in ("*", "T"):
+            await filled(broker, b"0")
+            task = asyncio.ensure_future(pull(broker, 1, wait_ms=20_000, tags=wanting))
+            await broker.settle()
+            broker.engine.topics.delete("orders", START_MS)
+            await filled(broker, b"1", b"2")
+            assert await task == (Code.TOPIC_NOT_FOUND, [], 1)
+            broker.engine.topics.delete("orders", START_MS)
+
+
+@virtually
+async def test_a_pull_whose_topic_is_deleted_is_told_so_when_its_time_is_over() -> None:
+    async with Messaging(threads=InlineThreads()) as broker:
+        await filled(broker, b"0")
+        task = asyncio.ensure_future(pull(broker, 1, wait_ms=20_000))
+        await broker.settle()
+        broker.engine.topics.delete("orders", START_MS)
+        assert await task == (Code.TOPIC_NOT_FOUND, [], 1)
+        assert broker.engine.catalog.topics() == []
+
+
 async def test_where_a_queue_begins_and_ends() -> None:
     async with Messaging() as broker:
         await filled(broker, b"0", b"1")

@@ -75,9 +75,7 @@ async def test_new_queues_are_read_from_their_beginning(latermq_time: HeldBroker
         assert sorted(got) == [b"%d" % number for number in range(8)]
 
 
-async def test_a_topic_made_anew_is_read_on(
-    latermq_time: HeldBroker, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_topic_made_anew_is_read_on(latermq_time: HeldBroker) -> None:
     call, topics = latermq_time.call, AsyncAdmin.topics
     make = topic_pb2.CreateTopicRequest(name="prices", queue_count=1)
     call(topics.CreateTopic, make)
@@ -90,10 +88,33 @@ async def test_a_topic_made_anew_is_read_on(
         await latermq_time.advance("1m")
         await mq.send("prices", b"new")
         await latermq_time.advance("1m")
-        assert "nothing at offset 5 any more; on from 0" in caplog.text
         delivery = await anext(consumer)
         async with delivery:
             assert delivery.body == b"new"
+
+
+async def test_a_topic_made_anew_while_the_consumer_is_full_is_read_from_its_beginning(
+    latermq_time: HeldBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It went on from the end of the new one: what was stored before was never seen."""
+    call, topics = latermq_time.call, AsyncAdmin.topics
+    make = topic_pb2.CreateTopicRequest(name="prices", queue_count=1)
+    call(topics.CreateTopic, make)
+    async with latermq_time.connect() as mq:
+        consumer = mq.push_consumer("prices", group="cache", broadcast=True, cached_count_max=5)
+        await consumer.start()
+        await mq.send_batch("prices", [Message(b"old")] * 10)
+        await latermq_time.settle()
+        call(topics.DeleteTopic, topic_pb2.DeleteTopicRequest(name="prices"))
+        call(topics.CreateTopic, make)
+        await mq.send_batch("prices", [Message(b"1"), Message(b"2")])
+        bodies: list[bytes] = []
+        while len(bodies) < 2:
+            async with await latermq_time.until(anext(consumer)) as delivery:
+                if delivery.body != b"old":
+                    bodies.append(delivery.body)
+    assert bodies == [b"1", b"2"]
+    assert "nothing at offset 5 any more; on from 0" in caplog.text
 
 
 async def test_what_is_read_is_bounded_and_survives_a_pause(latermq_time: HeldBroker) -> None:
@@ -121,8 +142,10 @@ def test_what_would_try_again_is_refused() -> None:
             app.listener("prices", group="cache", broadcast=True, **wrong)
 
 
+@pytest.mark.parametrize("gone_for", ["1s", "30s"])  # while a pull waits, and longer than it does
+@pytest.mark.parametrize("bodies", [(b"6", b"7", b"8", b"9"), (b"4", b"5", b"6", b"7", b"8", b"9")])
 async def test_a_topic_that_is_made_anew_is_read_from_its_beginning(
-    latermq_time: HeldBroker,
+    latermq_time: HeldBroker, gone_for: str, bodies: tuple[bytes, ...]
 ) -> None:
     async with latermq_time.connect() as mq:
         consumer = mq.push_consumer("prices", group="cache", broadcast=True)
@@ -133,12 +156,12 @@ async def test_a_topic_that_is_made_anew_is_read_from_its_beginning(
             got.append(delivery.body)
 
         await consumer.start()
-        for bodies in ([b"1", b"2", b"3", b"4", b"5"], [b"6", b"7", b"8", b"9"]):
-            for body in bodies:
+        for sent in ((b"1", b"2", b"3", b"4", b"5"), bodies):
+            for body in sent:
                 await mq.send("prices", body)
             await latermq_time.advance("30s")
-            assert sorted(got) == bodies
+            assert sorted(got) == list(sent)
             got.clear()
             request = topic_pb2.DeleteTopicRequest(name="prices")
             latermq_time.call(AsyncAdmin.topics.DeleteTopic, request)
-            await latermq_time.advance("30s")
+            await latermq_time.advance(gone_for)

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from latermq_broker.catalog.shares import Shares
 from latermq_broker.deferred import Later
 from latermq_broker.engine.state.model import MessageFilter, QueueRow
-from latermq_broker.errors import BadRequestError, OffsetNotFoundError
+from latermq_broker.errors import BadRequestError, OffsetNotFoundError, TopicNotFoundError
 from latermq_broker.services.call.answers import (
     Caller,
     StreamAnswer,
@@ -43,14 +43,24 @@ class Pulled(NamedTuple):
 
 
 class Pull:
-    """One PullMessage that may wait: where it stands, which moves past what it does not want."""
+    """One PullMessage that may wait: where it stands, which moves past what it does not want.
 
-    __slots__ = ("count_max", "filter", "offset", "queue_id", "topic")
+    Its offset says something of the topic that had the name when it came, and of no later one.
+    """
+
+    __slots__ = ("count_max", "filter", "offset", "queue_id", "topic", "topic_id")
 
     def __init__(
-        self, topic: str, queue_id: int, offset: int, count_max: int, filter: MessageFilter
+        self,
+        topic: str,
+        topic_id: int,
+        queue_id: int,
+        offset: int,
+        count_max: int,
+        filter: MessageFilter,
     ) -> None:
         self.topic = topic
+        self.topic_id = topic_id
         self.queue_id = queue_id
         self.offset = offset
         self.count_max = count_max
@@ -83,7 +93,7 @@ class OffsetService:
 
         Raises:
             IllegalTopicError, IllegalGroupError, IllegalFilterError: as their names say.
-            TopicNotFoundError: no such topic.
+            TopicNotFoundError: no such topic; or it was deleted while the pull waited.
             BadRequestError: no such queue.
             IllegalOffsetError: below the oldest or past the next.
             IllegalPollingTimeError: it would wait past the caller's deadline.
@@ -91,19 +101,22 @@ class OffsetService:
                 answered before.
         """
         topic = request.message_queue.topic
-        pull = Pull(
-            topic=wire.topic_name(topic),
-            queue_id=request.message_queue.id,
-            offset=request.offset,
-            count_max=min(max(request.batch_size, 1), self._config.delivery.receive_batch_max),
-            filter=wire.message_filter(request.filter_expression),
-        )
+        topic_name = wire.topic_name(topic)
+        filter = wire.message_filter(request.filter_expression)
         group = wire.group_name(request.group)
         # Unset means no wait: nothing that pulls leaves it out and hopes to be kept waiting.
         server = self._config.server
         asked, short = request.long_polling_timeout, server.short_polling
         wait_ms = polling_ms(asked, caller, self._sessions, server, short=short)
         call = caller.call
+        pull = Pull(
+            topic=topic_name,
+            topic_id=self._engine.catalog.require_topic(topic_name).id,
+            queue_id=request.message_queue.id,
+            offset=request.offset,
+            count_max=min(max(request.batch_size, 1), self._config.delivery.receive_batch_max),
+            filter=filter,
+        )
         pulled = self._attempt(pull, call)
         if pulled is not None or not wait_ms:
             return self._reply(topic, pull, pulled or Pulled((), pull.offset))
@@ -189,8 +202,11 @@ class OffsetService:
     def _attempt(self, pull: Pull, call: Call) -> Pulled | None:
         """Look from where the pull stands; None when it has come to the end with nothing.
 
-        Raises TooManyRequestsError: the caller has no room for an answer.
+        Raises:
+            TopicNotFoundError, BadRequestError, IllegalOffsetError: as `pull_message`.
+            TooManyRequestsError: the caller has no room for an answer.
         """
+        self._check_topic(pull)
         bytes_max = min(call.reply_room(), self._config.delivery.receive_bytes_max)
         for _ in range(SCANS_MAX):
             rows, next_offset = self._engine.queues.pull(
@@ -204,6 +220,11 @@ class OffsetService:
             pull.offset = next_offset
         return Pulled((), pull.offset)
 
+    def _check_topic(self, pull: Pull) -> None:
+        """Check that the topic is the one it was. Raises TopicNotFoundError."""
+        if self._engine.catalog.topic_by_id(pull.topic_id) is None:
+            raise TopicNotFoundError(pull.topic)
+
     def _reply_later(
         self,
         topic: definition_pb2.Resource,
@@ -211,8 +232,13 @@ class OffsetService:
         waiter: Waiter[Pulled],
         pulled: Pulled | None,
     ) -> Later[list[bytes]]:
-        """Answer one that waited; the waiter, which the call keeps, keeps no rows."""
+        """Answer one that waited; the waiter, which the call keeps, keeps no rows.
+
+        Raises TopicNotFoundError: it waited in vain, and the topic was deleted meanwhile.
+        """
         waiter.later.value = None
+        if pulled is None:
+            self._check_topic(pull)
         return self._reply(topic, pull, pulled or Pulled((), pull.offset))
 
     def _reply(
