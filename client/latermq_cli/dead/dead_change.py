@@ -121,28 +121,34 @@ def _of_all(
     """Run a job in one shard after the other; what they did together.
 
     Raises:
-        CommandError: one did not answer; what the others did is told.
+        CommandError: one did not answer; what the others did is told. Or it was interrupted.
     """
     total = dead_pb2.DeadLetterProgress(done=True)
     total.status.code = definition_pb2.OK
-    left = request.max_count
+    changed = 0  # also by those that broke off
 
     def run(broker: Connection) -> None:
-        nonlocal left
+        nonlocal changed
         own = type(request)()
         own.CopyFrom(request)
         if request.max_count:
-            if left <= 0:
+            if changed >= request.max_count:
                 return
-            own.max_count = left
-        last = _follow(broker.stream(method, own), verb)
-        left -= last.changed_count
+            own.max_count = request.max_count - changed
+        last = dead_pb2.DeadLetterProgress()
+        try:
+            _follow(broker.stream(method, own), verb, last)
+        finally:
+            changed += last.changed_count
         total.scanned_count += last.scanned_count
         total.changed_count += last.changed_count
         total.failed_count += last.failed_count
         total.last_error = last.last_error or total.last_error
 
-    shards.each(run)
+    try:
+        shards.each(run)
+    except KeyboardInterrupt:  # not in `run`: the next shard would be asked
+        raise CommandError(f"interrupted; {changed:,} {verb} until then") from None
     return total
 
 
@@ -152,32 +158,28 @@ def _choice(everything: bool, wanted: dict[str, Any]) -> None:
 
 
 def _follow(
-    stream: Iterable[dead_pb2.DeadLetterProgress], verb: str
-) -> dead_pb2.DeadLetterProgress:
-    """The last progress; shows each on a terminal while it runs."""
-    last: dead_pb2.DeadLetterProgress | None = None
+    stream: Iterable[dead_pb2.DeadLetterProgress], verb: str, last: dead_pb2.DeadLetterProgress
+) -> None:
+    """Keep each progress in `last`, and show it on a terminal, until the job is done."""
     live = stderr_is_terminal()
     shown = False
-    changed = 0
     try:
-        for last in stream:
-            check_status(last)
-            changed = last.changed_count
+        for progress in stream:
+            check_status(progress)
+            last.CopyFrom(progress)
             if live and not last.done:
                 failed = f", {last.failed_count:,} failed" if last.failed_count else ""
                 click.echo(f"\r\x1b[K{last.changed_count:,} {verb}{failed} …", nl=False, err=True)
                 shown = True
-    except KeyboardInterrupt:
-        raise CommandError(f"interrupted; {changed:,} {verb} until then") from None
     except CommandError as error:  # what was done stays done; of the last second it was not told
+        changed = last.changed_count
         raise error.after(f"{changed:,} {verb} at least") if changed else error from None
     finally:
         if shown:
             click.echo("\r\x1b[K", nl=False, err=True)
-    if last is None or not last.done:
-        words = f"the broker ended the job before it was done; {changed:,} {verb} until then"
-        raise CommandError(words)
-    return last
+    if not last.done:
+        words = f"the broker ended the job before it was done; {last.changed_count:,} {verb}"
+        raise CommandError(f"{words} until then")
 
 
 def _finish(

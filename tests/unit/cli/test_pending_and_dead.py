@@ -2,12 +2,15 @@
 
 import re
 from collections.abc import AsyncGenerator, Iterator
+from typing import Any
 
 import pytest
 
 from latermq._connection.status import error_of
 from latermq._values.endpoints import Endpoints
 from latermq_broker.engine.state.model import Failure
+from latermq_cli.connection.connection import Connection
+from latermq_cli.terminal.failures import CommandError
 from latermq_h2.grpc_code import GrpcCode
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from latermq_proto.latermq.v1 import dead_letter_pb2
@@ -306,3 +309,58 @@ def test_what_was_redriven_before_the_broker_went_is_told(
     monkeypatch.setattr(rig.transport, "server_stream", cut_off)
     said = rig.refused("dead", "redrive", "billing", "--all", code=1)
     assert said.startswith("latermq: 7 redriven at least, then: the broker at ")
+
+
+Progress = dead_letter_pb2.DeadLetterProgress
+
+
+class TwoShards:
+    """A cluster whose jobs end as `jobs` says, one after the other: after a progress, or by it."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *jobs: tuple[Progress, BaseException | None]
+    ) -> None:
+        self.asked: list[int] = []  # how many at most, of each job
+        self._jobs = iter(jobs)
+        shards = {0: "rig:1", 1: "rig:2"}
+        monkeypatch.setattr(Connection, "described", lambda _: (0, shards))
+        monkeypatch.setattr(Connection, "stream", lambda *words: self._job(words[-1]))
+
+    def _job(self, request: Any) -> Iterator[Progress]:
+        self.asked.append(request.max_count)
+        progress, end = next(self._jobs)
+        progress.status.code = definition_pb2.OK
+        yield progress
+        if end is not None:
+            raise end
+
+
+@pytest.mark.parametrize(
+    ("words", "verb"),
+    [(("redrive",), "redriven"), (("drop", "--yes"), "found"), (("drop", "--dry-run"), "found")],
+)
+def test_an_interruption_ends_the_job_in_all_shards(
+    rig: CliRig, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], verb: str
+) -> None:
+    """The next shard was asked, and what a dry run had counted by then was dropped."""
+    done = Progress(changed_count=4, done=True), None
+    shards = TwoShards(
+        monkeypatch, done, (Progress(changed_count=3), KeyboardInterrupt()), done, done
+    )
+    said = rig.refused("dead", words[0], "billing", "--all", *words[1:], code=1)
+    assert said == f"latermq: interrupted; 7 {verb} until then"
+    assert len(shards.asked) == 2
+
+
+def test_what_a_shard_did_before_it_broke_off_counts(
+    rig: CliRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shards = TwoShards(
+        monkeypatch,
+        (Progress(changed_count=7), CommandError("it went")),
+        (Progress(changed_count=3, done=True), None),
+    )
+    result = rig.run("dead", "redrive", "billing", "--all", "--max", "10")
+    assert shards.asked == [10, 3]
+    assert result.stdout == "3 dead letters redriven to billing\n"
+    assert "shard 0: 7 redriven at least, then: it went" in result.stderr
