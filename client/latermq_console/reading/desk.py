@@ -8,6 +8,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncGenerator
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
@@ -71,7 +72,7 @@ class Desk:
                 self._looks.popitem(last=False)
             task = asyncio.ensure_future(self._ask(method, request, kept[1]))
             self._asking.add(task)
-            task.add_done_callback(self._asking.discard)
+            task.add_done_callback(partial(self._asked, kept[1]))
         answer: Answer = await asyncio.shield(kept[1])
         return answer
 
@@ -103,15 +104,18 @@ class Desk:
     ) -> None:
         try:
             value = await self.admin.call(method, request, timeout_s=CALL_TIMEOUT_S)
-        except asyncio.CancelledError:  # the session has ended: whoever looks still is told so
-            answer.set_exception(ClosedError("the session has ended"))
-            answer.exception()
-            raise
         except Exception as error:  # noqa: BLE001  it is raised to whoever looks
             answer.set_exception(error)
             answer.exception()  # retrieved: nobody may be left who looks
         else:
             answer.set_result(value)
+
+    def _asked(self, answer: asyncio.Future[Any], task: asyncio.Task[None]) -> None:
+        """Forget a call; if it was cancelled, begun or not, tell whoever looks still."""
+        self._asking.discard(task)
+        if not answer.done():
+            answer.set_exception(ClosedError("the session has ended"))
+            answer.exception()
 
 
 def _failed(answer: asyncio.Future[Any]) -> bool:

@@ -142,6 +142,21 @@ async def test_who_looks_while_the_session_ends_is_told(monkeypatch: pytest.Monk
         await looking
 
 
+async def test_who_begins_to_look_as_the_session_ends_is_told() -> None:
+    """A call that is cancelled before its first step sees nothing of it: the page hung for ever."""
+    way = desk("shop")
+    request = broker_pb2.GetBrokerRequest()
+    looking = asyncio.ensure_future(way.look(way.admin.brokers.GetBroker, request))
+    while not way._asking:
+        await asyncio.sleep(0)
+    (call,), ((_, answer),) = way._asking, way._looks.values()
+    await way.close()
+    await asyncio.wait({call})
+    assert answer.done()
+    with pytest.raises(ClosedError):
+        await looking
+
+
 async def test_a_cookie_is_not_what_is_kept(now: list[float]) -> None:
     kept = Sessions(lambda _: None)
     cookie, session = kept.open(desk())
