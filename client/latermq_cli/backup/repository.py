@@ -3,10 +3,11 @@
     log/<20-digit begin>-<length>-<32 hex digits of SHA-256>   bytes of the log, at most 16 MiB
     backups/<name>.json                                        a backup, whole
     backups/<name>.part                                        one that did not come to its end
+    backups/<any other name>.json                              one that somebody renamed, to keep it
 
 Pieces lie on a grid in each segment, so that the next backup needs those anew only that were not
-full. A manifest is written after all its pieces were read again; what none names is swept. What is
-called otherwise is somebody else's, and is neither read nor deleted.
+full. A manifest is written after all its pieces were read again; what none names, a renamed one
+neither, is swept. What else is called otherwise is somebody else's, and is never deleted.
 """
 
 import json
@@ -175,7 +176,7 @@ class Repository:
     def sweep(self, *, parts: bool = False) -> int:
         """Delete the pieces that no backup needs; how many.
 
-        While a manifest cannot be read none is: it may need them.
+        While a manifest cannot be read none is: it may need them. One that was renamed counts.
         Args:
             parts: those of backups that did not come to their end are needed; else these are
                 deleted.
@@ -190,11 +191,34 @@ class Repository:
                     needed.update(piece.name for piece in self.manifest(name, suffix).pieces)
                 except CommandError:
                     return 0
+        try:
+            for manifest in self._renamed():
+                needed.update(piece.name for piece in manifest.pieces)
+        except (CommandError, FileNotFoundError):  # the latter: it is being renamed
+            return 0
         pieces = filter(_PIECE.fullmatch, self.shelf.names(PIECES))
         unneeded = [name for name in pieces if name not in needed]
         for name in unneeded:
             self.shelf.delete(PIECES, name)
         return len(unneeded)
+
+    def _renamed(self) -> Iterator[Manifest]:
+        """Yield the backups that somebody has called otherwise; `names` does not list them.
+
+        Raises CommandError, FileNotFoundError: one cannot be read, or is of a newer version.
+        """
+        for file in self.shelf.names(BACKUPS):
+            name = file.removesuffix(WHOLE)
+            if name == file or _BACKUP.fullmatch(name):
+                continue
+            data = self.shelf.read(BACKUPS, file)
+            try:
+                manifest = decode_manifest(data, name)
+            except RefusedError:
+                raise
+            except CommandError:  # somebody else's
+                continue
+            yield manifest
 
 
 def repositories(shelf: Shelf) -> list[tuple[str, Repository]]:

@@ -217,6 +217,32 @@ def test_what_is_somebody_elses_stays(cli: CliRig, shelf: Path) -> None:
     cli.ok("backup", "verify", str(shelf), "--all")
 
 
+def test_a_backup_that_was_renamed_keeps_what_it_needs(
+    cli: CliRig, shelf: Path, tmp_path: Path
+) -> None:
+    fill(cli, "first")
+    name = cli.json("backup", str(shelf))["name"]
+    whole = shelf / "backups" / f"{name}.json"
+    kept = whole.rename(shelf / "backups" / "before-upgrade.json")
+    fill(cli, "second")
+    for _ in range(2):
+        cli.now_ms += 1_000
+        cli.ok("backup", str(shelf), "--keep", "1")
+    kept.rename(whole)
+    cli.ok("restore", str(shelf), str(tmp_path / "data"), "--at", name)
+    assert count_in(cli, tmp_path / "data") == 1
+
+
+def test_a_renamed_backup_of_a_newer_version_keeps_all(cli: CliRig, shelf: Path) -> None:
+    fill(cli, "first")
+    cli.ok("backup", str(shelf))
+    (shelf / "backups" / "newer.json").write_text('{"backup": {"format": 99}}')
+    left = shelf / PIECES / f"{0:020d}-9-{'ab' * 16}"
+    left.write_bytes(b"it may need this")
+    cli.ok("backup", str(shelf))
+    assert left.exists()
+
+
 def test_a_data_directory_is_no_place_for_backups(cli: CliRig, shelf: Path, tmp_path: Path) -> None:
     """Its log would have been swept as pieces that no backup needs."""
     fill(cli, "first")
