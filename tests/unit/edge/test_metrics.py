@@ -14,7 +14,11 @@ from latermq_broker.engine.state.figures import DURATION_MS, Histogram
 from latermq_broker.engine.state.model import Outgoing
 from latermq_broker.errors import ConfigError
 from latermq_broker.observability.metrics import Edges, render, render_standby
-from latermq_broker.observability.metrics_endpoint import CONNECTIONS_MAX, MetricsEndpoint
+from latermq_broker.observability.metrics_endpoint import (
+    CONNECTIONS_MAX,
+    REQUEST_S_MAX,
+    MetricsEndpoint,
+)
 from latermq_broker.observability.replication_figures import (
     OWNER,
     STANDBY,
@@ -267,12 +271,15 @@ class TestEndpoint:
 
     async def test_who_does_not_read_is_let_go(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Its page was kept for as long as its machine was there, and it was not counted."""
-        module = "latermq_broker.observability.metrics_endpoint"
-        monkeypatch.setattr(f"{module}.REQUEST_S_MAX", 0.2)
-        asked = asyncio.Event()
+        bounds: list[tuple[float, asyncio.Timeout]] = []
+
+        def bound(delay_s: float) -> asyncio.Timeout:
+            bounds.append((delay_s, asyncio.timeout_at(None)))  # its time comes when the test says
+            return bounds[-1][1]
+
+        monkeypatch.setattr(asyncio, "timeout", bound)
 
         def page() -> Iterator[str]:
-            asked.set()
             yield "x" * PAGE_BYTES
 
         config = MetricsConfig(listen="127.0.0.1:0")
@@ -280,14 +287,14 @@ class TestEndpoint:
             host, _, port = endpoint.address.rpartition(":")
             reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 10)
             writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
-            await asked.wait()
-            while endpoint._open:
-                await asyncio.sleep(0.01)
-            got = 0
+            got = len(await reader.readexactly(1))  # the page is written, and waits to be read
+            [(delay_s, timeout)] = bounds
+            timeout.reschedule(asyncio.get_running_loop().time())
             with suppress(ConnectionResetError):
                 while piece := await reader.read(1 << 20):
                     got += len(piece)
             writer.close()
+        assert delay_s == REQUEST_S_MAX
         assert got < PAGE_BYTES, "what was on its way, and nothing more"
 
     async def test_connections_are_bounded(self, endpoint: MetricsEndpoint) -> None:
