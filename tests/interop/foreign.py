@@ -83,10 +83,14 @@ def command(language: str, timeout_s: float = BUILD_TIMEOUT_S) -> list[str]:
         UnavailableError: as `build` says.
     """
     recipe = RECIPES[language]
-    if recipe.sources and not os.environ.get(recipe.sources):
-        raise UnavailableError(f"{language}: {recipe.sources} names no checkout of the clients")
+    beside = ""
+    if recipe.sources:
+        named = os.environ.get(recipe.sources, "")
+        if not (named and Path(named, language).is_dir()):
+            raise UnavailableError(f"{language}: {recipe.sources} names no checkout of the clients")
+        beside = built_once.checkout(Path(named))
     here = CACHE / language
-    built_once.build(here, HERE / language, recipe.tools, recipe.build, timeout_s)
+    built_once.build(here, HERE / language, recipe.tools, recipe.build, timeout_s, beside)
     return [word.replace("{here}", str(here)) for word in recipe.run]
 
 

@@ -16,7 +16,7 @@ from typing import Final
 from support.machine import patient
 
 CACHE: Final = Path(__file__).parents[2] / ".cache"
-BUILT: Final = ".built"  # beside a copy that is built: the digest of the sources it is built from
+BUILT: Final = ".built"  # beside a copy that is built: the digest of what it is built from
 BUILD_S_MAX: Final = 600.0  # on a calm machine
 BUILD_TIMEOUT_S: Final = patient(BUILD_S_MAX)
 SAID_CHARACTERS_MAX: Final = 300
@@ -34,11 +34,13 @@ def build(
     tools: Sequence[str],
     commands: Sequence[Words],
     timeout_s: float = BUILD_TIMEOUT_S,
+    beside: str = "",
 ) -> None:
     """Have the sources built in `here`, a directory of the cache, if they were not yet.
 
     Args:
         commands: run there, after the sources were copied.
+        beside: what else they are built from, as `checkout` names it.
     Raises:
         UnavailableError: a tool is missing, or a command failed or took longer than `timeout_s`.
     """
@@ -48,7 +50,7 @@ def build(
     here.parent.mkdir(parents=True, exist_ok=True)
     with here.with_name(f"{here.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        digest, mark = _digest(sources), here / BUILT
+        digest, mark = _digest(sources, beside), here / BUILT
         if not (mark.exists() and mark.read_text() == digest):
             shutil.copytree(sources, here, dirs_exist_ok=True)
             for words in commands:
@@ -56,8 +58,18 @@ def build(
             mark.write_text(digest)
 
 
-def _digest(sources: Path) -> str:
-    digest = hashlib.sha256()
+def checkout(path: Path) -> str:
+    """Name a directory of sources and what is checked out there, if git knows it."""
+    words = ("git", "-C", str(path), "rev-parse", "HEAD")
+    try:
+        head = subprocess.run(words, capture_output=True, text=True, check=False).stdout
+    except FileNotFoundError:  # no git
+        head = ""
+    return f"{path.resolve()} {head.strip()}"
+
+
+def _digest(sources: Path, beside: str) -> str:
+    digest = hashlib.sha256(beside.encode())
     for path in sorted(sources.iterdir()):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
