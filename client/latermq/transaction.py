@@ -19,7 +19,7 @@ from latermq._connection.tasks import Tasks
 from latermq._values.endpoints import Endpoints
 from latermq._wire import transactions as wire
 from latermq._wire.session_calls import Orphan
-from latermq.errors import LaterMQError
+from latermq.errors import InvalidTransactionError, LaterMQError
 from latermq.message import Received, Resolution
 
 log = logging.getLogger("latermq.client")
@@ -47,21 +47,26 @@ class Transaction:
         self._ends = ends
         self._half: tuple[wire.Half, Endpoints] | None = None
         self._resolution: Resolution | None = None
-        self._ended = False  # what was told was heard
+        self._ended = False  # the broker has heard, and answered, what was told
 
     async def commit(self) -> None:
         """Have the message delivered now; the block's end then does nothing.
 
-        If it raises, and the block with it, nothing is rolled back: the work was done.
-
         Raises:
             InvalidTransactionError: it was rolled back, by the broker or an operator.
-            UnavailableError, RequestTimeoutError: the broker may ask how it ended.
+            UnavailableError, RequestTimeoutError: the broker may ask how it ended. The block's end
+                does not roll it back, for the work was done; if it ends in order, it commits again.
         """
         await self._end(Resolution.COMMIT)
 
     async def rollback(self) -> None:
-        """Have the message never delivered; the block's end then does nothing. Raises alike."""
+        """Have the message never delivered; the block's end then does nothing.
+
+        Raises:
+            InvalidTransactionError: it was committed, by the broker or an operator.
+            UnavailableError, RequestTimeoutError: the broker may ask how it ended. The block's end
+                rolls it back again, and never commits it.
+        """
         await self._end(Resolution.ROLLBACK)
 
     async def __aenter__(self) -> "Transaction":
@@ -80,7 +85,7 @@ class Transaction:
     ) -> None:
         if self._ended:
             return
-        if error is None:
+        if error is None and self._resolution is not Resolution.ROLLBACK:
             await self.commit()
             return
         if self._resolution is Resolution.COMMIT:  # the work was done, whatever became of saying so
@@ -92,9 +97,9 @@ class Transaction:
             return
         try:
             await self.rollback()
-        except LaterMQError as lost:  # what was raised in the block says more
+        except LaterMQError as lost:  # what the block raised, or was told before, says more
             log.warning(
-                "rollback of transaction %s not heard, the broker will ask: %s",
+                "rollback of transaction %s failed; if it was not heard, the broker will ask: %s",
                 self.transaction_id,
                 lost,
                 extra={"transaction": self.transaction_id, "reason": str(lost)},
@@ -104,7 +109,11 @@ class Transaction:
         if self._half is None:
             raise RuntimeError("the transaction has not begun: use it as a block")
         self._resolution = resolution
-        await self._ends.end(*self._half, resolution, wire.Source.CLIENT)
+        try:
+            await self._ends.end(*self._half, resolution, wire.Source.CLIENT)
+        except InvalidTransactionError:
+            self._ended = True  # the other way: nothing is left to say
+            raise
         self._ended = True
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ from latermq.client import Client
 from latermq.errors import (
     BadRequestError,
     InvalidTransactionError,
+    LaterMQError,
     NotFoundError,
     RequestTimeoutError,
     TooManyRequestsError,
@@ -27,6 +29,7 @@ from support.virtual_loop import virtually
 Connect = Callable[[], Client]
 BUSY = v2.Status(code=v2.TOO_MANY_REQUESTS, message="slow down")
 ENDED = v2.Status(code=v2.INVALID_TRANSACTION_ID, message="rolled back already")
+LATE = v2.Status(code=v2.REQUEST_TIMEOUT, message="too late")
 GONE = UnavailableError("gone")
 
 
@@ -157,12 +160,39 @@ async def test_a_commit_that_may_have_been_heard_is_not_rolled_back(
     broker: ScriptedBroker, connect: Connect
 ) -> None:
     """The work is done: if it was not heard, the broker asks, and the checker knows."""
-    broker.refuse("EndTransaction", v2.Status(code=v2.REQUEST_TIMEOUT, message="too late"))
+    broker.refuse("EndTransaction", LATE)
     async with connect() as mq:
         with pytest.raises(RequestTimeoutError):
             async with mq.transaction("orders", b"one") as transaction:
                 await transaction.commit()
     assert [resolution for _, resolution, _ in ends(broker)] == [v2.COMMIT]
+
+
+@virtually
+async def test_a_rollback_that_was_not_heard_is_no_commit(
+    broker: ScriptedBroker, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The block ends in order, but its work was not done: it is rolled back once more."""
+    broker.refuse("EndTransaction", LATE, LATE)
+    async with connect() as mq, mq.transaction("orders", b"one") as transaction:
+        with suppress(LaterMQError):
+            await transaction.rollback()
+    assert [resolution for _, resolution, _ in ends(broker)] == [v2.ROLLBACK] * 2
+    assert "if it was not heard, the broker will ask: too late" in caplog.text
+
+
+@virtually
+async def test_of_a_commit_that_is_too_late_nothing_is_left_to_say(
+    broker: ScriptedBroker, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was heard: the transaction is rolled back, and nobody will ask."""
+    broker.refuse("EndTransaction", ENDED)
+    async with connect() as mq:
+        with pytest.raises(InvalidTransactionError):
+            async with mq.transaction("orders", b"one") as transaction:
+                await transaction.commit()
+    assert len(ends(broker)) == 1
+    assert not caplog.records
 
 
 @virtually
