@@ -30,6 +30,7 @@ from latermq._consuming.calling import (
     batch_of,
     done_reader,
     result_is_due,
+    result_of,
 )
 from latermq._consuming.figures import ConsumerStats, Figures
 from latermq._consuming.identities import Identities, Identity
@@ -223,7 +224,8 @@ class PushConsumer:
             done = done_reader(listener)
 
             async def call(deliveries: Sequence[Delivery]) -> int:
-                return done(await listener(list(deliveries)), len(deliveries))
+                result = await result_of(await listener(list(deliveries)))
+                return done(result, len(deliveries))
 
             self._listen(Handling(batch_listener=call, batch=several))
             return listener

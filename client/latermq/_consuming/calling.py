@@ -70,16 +70,31 @@ def batch_of(batch: int, batch_wait: timedelta | str) -> Batch:
 def refuse_generator(function: Callable[..., object]) -> None:
     """Raises TypeError: calling it would do nothing, for nobody iterates over what it yields."""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        name = getattr(function, "__name__", repr(function))
-        raise TypeError(f"{name} yields, and nobody would iterate over it: a listener returns")
+        raise _yields(function)
+
+
+async def result_of(returned: Any) -> Any:
+    """Return what a call came to: what it returned, or what that gives when it is awaited, as of a
+    decorator that does not await its `async` function.
+
+    Raises TypeError: it is a generator, as `refuse_generator` could not see.
+    """
+    result = await returned if inspect.isawaitable(returned) else returned
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise _yields(result)
+    return result
+
+
+def _yields(given: object) -> TypeError:
+    name = getattr(given, "__name__", repr(given))
+    return TypeError(f"{name} yields, and nobody would iterate over it: a listener returns")
 
 
 async def in_thread(threads: Executor | None, function: Callable[..., Any], *given: object) -> Any:
-    """Call a function in a thread, and await in this loop what it returns to be awaited: a plain
-    function around an `async` one does."""
+    """Call a function in a thread; what it returns to be awaited is awaited in this loop."""
     run = copy_context().run  # a trace, for example
-    result = await asyncio.get_running_loop().run_in_executor(threads, run, function, *given)
-    return await result if inspect.isawaitable(result) else result
+    loop = asyncio.get_running_loop()
+    return await result_of(await loop.run_in_executor(threads, run, function, *given))
 
 
 def result_is_due(listener: Callable[..., object]) -> bool:
@@ -184,7 +199,7 @@ class Calls:
         began_s = loop.time()
         async with delivery:
             try:
-                result = await listener(delivery)
+                result = await result_of(await listener(delivery))
             except Exception as error:
                 if self._handling.judge is not None:
                     delivery._verdict = self._handling.judge(error)

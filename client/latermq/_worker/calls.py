@@ -3,12 +3,18 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from datetime import timedelta
 from typing import Any, Final, NamedTuple, get_args, get_origin, get_type_hints
 
-from latermq._consuming.calling import done_reader, in_thread, refuse_generator, result_is_due
+from latermq._consuming.calling import (
+    done_reader,
+    in_thread,
+    refuse_generator,
+    result_is_due,
+    result_of,
+)
 from latermq._values.arguments import wrong
 from latermq._worker.payloads import CONTENT_TYPE, Codec, PayloadError, codec_for
 from latermq._worker.verdicts import Judge, Rules
@@ -163,11 +169,10 @@ class Call:
             return (delivery,)
         return (payload, delivery) if self._shape.with_delivery else (payload,)
 
-    def _run(self, given: tuple[Any, ...]) -> Awaitable[Any]:
+    async def _run(self, given: tuple[Any, ...]) -> Any:
         if self._shape.waits:
-            result: Awaitable[Any] = self._function(*given)
-            return result
-        return in_thread(self._threads, self._function, *given)
+            return await result_of(await self._function(*given))
+        return await in_thread(self._threads, self._function, *given)
 
 
 async def _refuse(delivery: Delivery, error: PayloadError) -> None:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any, Final, TypeAlias
 
-from latermq._consuming.calling import in_thread, refuse_generator
+from latermq._consuming.calling import in_thread, refuse_generator, result_of
 from latermq._values.arguments import wrong
 from latermq.kafka._record import Record
 
@@ -61,7 +61,7 @@ class Handler:
 
     async def _run(self, record: Record) -> None:
         if self._waits:
-            await self._function(record)
+            await result_of(await self._function(record))
             return
         if self._threads is None:
             self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="latermq-kafka")

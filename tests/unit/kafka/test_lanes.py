@@ -43,6 +43,27 @@ async def test_a_record_waits_until_the_disk_of_latermq_has_room() -> None:
     assert client.sends == 2
 
 
+async def test_a_handler_s_own_coroutine_is_awaited_and_a_generator_fails() -> None:
+    async def forgetful(record: Record) -> Any:
+        return bill(record)
+
+    async def yields(record: Record) -> Any:
+        return (each for each in (record,))
+
+    class Yielding:
+        def __call__(self, record: Record) -> Any:
+            yield record
+
+    record = Record(topic="orders", partition=0, offset=1)
+    with pytest.raises(ValueError, match="no card"):
+        await Handler(forgetful, None)(record)
+    for function in (yields, Yielding()):
+        handler = Handler(function, None)
+        with pytest.raises(TypeError, match="yields, and nobody"):
+            await handler(record)
+        handler.close()
+
+
 def test_two_listeners_do_not_share_what_waits_at_latermq() -> None:
     """What one failed at would come to the other."""
     app = KafkaApp({"bootstrap.servers": "127.0.0.1:1"})

@@ -1,7 +1,7 @@
 """Listeners that are made, or raise, as nobody meant: nothing is acknowledged that was not done."""
 
 import functools
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -39,6 +39,88 @@ async def test_a_plain_function_around_an_async_one(latermq_time: HeldBroker) ->
         await latermq_time.settle()
         assert [each.text for each in latermq_time.pending()] == ["no card"]
     assert done == [b"17"]
+
+
+def forgetful(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Decorate as one does who forgot `await`."""
+
+    @functools.wraps(function)
+    async def inner(given: Any) -> Any:
+        return function(given)
+
+    return inner
+
+
+async def fails(given: object) -> None:
+    raise ValueError("no card")
+
+
+def yields(given: object) -> Iterator[object]:
+    yield given
+
+
+async def yields_later(given: object) -> AsyncIterator[object]:
+    yield given
+
+
+ODD = [(fails, "no card"), (yields, "yields yields"), (yields_later, "yields_later yields")]
+
+
+@pytest.mark.parametrize(("function", "why"), ODD)
+async def test_an_async_function_that_returns_what_nobody_awaits_or_iterates_over(
+    latermq_time: HeldBroker, function: Callable[[Any], Any], why: str
+) -> None:
+    app = latermq.App()
+
+    @app.listener("orders", group="billing")
+    async def bill(order: bytes) -> Any:
+        return function(order)
+
+    @app.listener("orders", group="shipping", batch=1)
+    async def ship(orders: list[bytes]) -> Any:
+        return function(orders)
+
+    async with latermq_time.working(app):
+        await bill.send(b"17")
+        await latermq_time.settle()
+        texts = [each.text for each in latermq_time.pending()]
+    assert len(texts) == 2
+    assert all(text.startswith(why) for text in texts)
+
+
+@pytest.mark.parametrize(("function", "why"), ODD)
+async def test_so_a_push_consumer_s_listeners(
+    latermq_time: HeldBroker, function: Callable[[Any], Any], why: str
+) -> None:
+    async with latermq_time.connect() as mq:
+        single = mq.push_consumer("orders", group="billing")
+        single.listener(forgetful(function))
+        several = mq.push_consumer("orders", group="shipping")
+        several.batch_listener(1)(forgetful(function))
+        await single.start()
+        await several.start()
+        await mq.send("orders", b"17")
+        await latermq_time.settle()
+        texts = [each.text for each in latermq_time.pending()]
+    assert len(texts) == 2
+    assert all(text.startswith(why) for text in texts)
+
+
+async def test_a_generator_that_only_its_call_shows(latermq_time: HeldBroker) -> None:
+    latermq_time.patience = timedelta(seconds=60)  # for the thread; it is not slept
+    app = latermq.App()
+
+    def bills(order: bytes) -> Iterator[bytes]:
+        yield order
+
+    wrapped: Any = plainly_wrapped(bills)  # type: ignore[arg-type]
+    bill = app.listener("orders", group="billing")(wrapped)
+    async with latermq_time.working(app):
+        await bill.send(b"17")
+        await latermq_time.settle()
+        assert [each.text for each in latermq_time.pending()] == [
+            "bills yields, and nobody would iterate over it: a listener returns"
+        ]
 
 
 class Mute(Exception):
