@@ -115,6 +115,8 @@ class Batches(Generic[Key, Item, Result]):
             lane = self._lanes[key] = _Lane(1 if ordered else IN_FLIGHT_MAX)
             if self._lonely:
                 return await self._call_alone(key, lane, item, size)
+        else:
+            self._lonely = False
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[Result] = loop.create_future()
         lane.entries.append((item, size, outcome))
@@ -153,14 +155,15 @@ class Batches(Generic[Key, Item, Result]):
             raise
         finally:
             lane.gathers = False
-            alone = len(lane.entries) == 1 and lane.entries[0][2] is outcome
-            self._lonely = self._own_calls and alone and not outcome.done()
-            if not self._lonely:
+            only = len(lane.entries) == 1 and lane.entries[0][2] is outcome
+            alone = self._own_calls and only and not outcome.done()
+            self._lonely = alone and not lane.in_flight  # else others send beside it
+            if not alone:
                 self._due(key, lane)
-        if self._lonely:
+        if alone:
             lane.entries.clear()
             lane.bytes = 0
-        return self._lonely
+        return alone
 
     async def _call_alone(
         self, key: Key, lane: _Lane[Item, Result], item: Item, size: int

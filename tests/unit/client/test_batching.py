@@ -211,6 +211,17 @@ async def test_who_sends_alone_waits_for_nobody_until_others_come(
 
 
 @virtually
+async def test_of_bursts_into_a_group_only_the_first_finds_its_sender_alone(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    async with connect() as mq:
+        await mq.send("orders", b"gathers none")
+        for _ in range(2):
+            await all_of(mq, numbered(4), message_group="g")
+    assert bodies(broker)[1:] == [[b"0"], [b"1", b"2", b"3"], numbered(4)]
+
+
+@virtually
 async def test_a_group_sent_alone_keeps_its_order(broker: ScriptedBroker, connect: Connect) -> None:
     async with connect() as mq:
         await mq.send("orders", b"gathers none")
@@ -294,6 +305,20 @@ async def test_closing_waits_for_a_lone_one(own_calls: bool, before: int) -> Non
     held.go.set()
     await closing
     assert await alone == 1
+
+
+@virtually
+async def test_of_pairs_only_the_first_finds_its_sender_alone() -> None:
+    held = Held()
+    await held.done(1)
+    for first in (1, 3):
+        pair = [asyncio.create_task(held.batches.add("k", first + more, 1)) for more in range(2)]
+        for _ in range(3):  # turns: both calls are under way before one ends
+            await asyncio.sleep(0)
+        held.go.set()
+        await asyncio.gather(*pair)
+        held.go.clear()
+    assert held.called[1:] == [[1], [2], [3, 4]]
 
 
 @virtually
