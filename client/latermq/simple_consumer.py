@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from latermq._connection.session import Session
+from latermq._consuming.receiver import may_be_lost
 from latermq._consuming.settle import LeaseSettler
 from latermq._values import arguments
 from latermq._values.route import Queue, candidates
@@ -18,7 +19,13 @@ from latermq._values.settings import MATCH_ALL
 from latermq._wire import messages as wire
 from latermq.codes import Code
 from latermq.delivery import Delivery
-from latermq.errors import ClosedError, ForbiddenError, RequestTimeoutError, UnavailableError
+from latermq.errors import (
+    ClosedError,
+    ForbiddenError,
+    LaterMQError,
+    RequestTimeoutError,
+    UnavailableError,
+)
 from latermq.middleware import Around
 
 INVISIBLE: Final = timedelta(seconds=30)
@@ -66,7 +73,7 @@ class AskingConsumer:
         Raises:
             TopicNotFoundError, GroupNotFoundError: and it is not created on use.
             IllegalTimeError: a duration the broker does not allow.
-            UnavailableError: no broker answers.
+            UnavailableError, RequestTimeoutError: no broker answers.
         """
         if self._closed:
             raise ClosedError("this consumer is closed")
@@ -104,7 +111,7 @@ class AskingConsumer:
             queue = reached.popleft()
             try:
                 deliveries = await self._receive(queue, tags, max_count, invisible, part)
-            except UnavailableError:
+            except (UnavailableError, RequestTimeoutError):
                 if not reached:
                     raise
                 deliveries = []
@@ -124,8 +131,9 @@ class AskingConsumer:
         attempt_id = unanswered.pop() if unanswered else str(uuid.uuid4())
         try:
             return await self._attempt(queue, tags, max_count, invisible, wait, attempt_id)
-        except (UnavailableError, RequestTimeoutError, asyncio.CancelledError):
-            if len(unanswered) < UNANSWERED_MAX:
+        except (LaterMQError, asyncio.CancelledError) as error:
+            lost = not isinstance(error, LaterMQError) or may_be_lost(error)
+            if lost and len(unanswered) < UNANSWERED_MAX:
                 unanswered.append(attempt_id)
             raise
 

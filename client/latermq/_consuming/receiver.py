@@ -17,6 +17,7 @@ from latermq.backoff import RECONNECT_BACKOFF, Pace
 from latermq.errors import (
     LaterMQError,
     RequestTimeoutError,
+    ServerError,
     TooManyRequestsError,
     UnavailableError,
 )
@@ -37,7 +38,8 @@ class Receiver:
 
     Args:
         arrived: told of each message as soon as it is read.
-        broken: told of a receive whose reply may be lost: it broke off, or none came in time.
+        broken: told of a receive whose reply may be lost: it broke off, none came in time, or none
+            could be read.
     """
 
     def __init__(
@@ -82,7 +84,7 @@ class Receiver:
             except LaterMQError as error:
                 self._began_s = None
                 failures += 1
-                if _may_be_lost(error):
+                if may_be_lost(error):
                     self._broken()
                 await self._pause(error, failures)
                 continue
@@ -132,8 +134,8 @@ class Receiver:
         await asyncio.sleep(backoff.wait(failures, random.random()).total_seconds())
 
 
-def _may_be_lost(error: LaterMQError) -> bool:
-    """Tell whether a broker may have answered with messages, although none were read."""
-    if isinstance(error, RequestTimeoutError):
+def may_be_lost(error: LaterMQError) -> bool:
+    """Tell whether a broker may have answered a receive with messages that were not read."""
+    if isinstance(error, RequestTimeoutError | ServerError):
         return error.grpc_code != 0  # else it is the answer
     return isinstance(error, UnavailableError)

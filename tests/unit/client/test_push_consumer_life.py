@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from latermq import Delivery
+from latermq._connection.status import error_of
 from latermq._consuming.receiver import ON_ITS_WAY_S
+from latermq._values.endpoints import Endpoints
 from latermq.client import Client
 from latermq.errors import (
     ClosedError,
     GroupNotFoundError,
-    RequestTimeoutError,
     UnavailableError,
 )
 from latermq_h2.grpc_code import GrpcCode
@@ -153,13 +154,15 @@ async def test_after_a_broken_receive_it_has_a_new_identity(
     assert identities(broker, "NotifyClientTermination") == [old, new]
 
 
+@pytest.mark.parametrize(
+    "code", [GrpcCode.DEADLINE_EXCEEDED, GrpcCode.INTERNAL, GrpcCode.RESOURCE_EXHAUSTED]
+)
 @virtually
-async def test_so_it_has_when_no_reply_came_in_time(
-    broker: ScriptedBroker, connect: Connect
+async def test_so_it_has_when_no_reply_came_in_time_or_none_could_be_read(
+    broker: ScriptedBroker, connect: Connect, code: GrpcCode
 ) -> None:
     """It may come yet, as of a broker whose machine stood still; told so by one, none will."""
-    late = RequestTimeoutError(v2.REQUEST_TIMEOUT, "no answer in time")
-    late.grpc_code = GrpcCode.DEADLINE_EXCEEDED
+    late = error_of(code, "", Endpoints.parse("127.0.0.1:8081"))
     async with connect() as mq:
         consumer = mq.push_consumer("orders", group="billing")
         broker.refuse("ReceiveMessage", v2.Status(code=v2.PROXY_TIMEOUT, message="busy"))

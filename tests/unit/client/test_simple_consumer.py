@@ -7,6 +7,8 @@ from datetime import timedelta
 import pytest
 
 from latermq import Delivery
+from latermq._connection.status import error_of
+from latermq._values.endpoints import Endpoints
 from latermq.client import Client
 from latermq.errors import (
     ClosedError,
@@ -14,9 +16,10 @@ from latermq.errors import (
     IllegalFilterError,
     InvalidReceiptHandleError,
     LaterMQError,
-    RequestTimeoutError,
+    RequestError,
     UnavailableError,
 )
+from latermq_h2.grpc_code import GrpcCode
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from support.scripted_broker import ScriptedBroker
 from support.virtual_loop import virtually
@@ -181,7 +184,21 @@ async def test_a_refused_receive(broker: ScriptedBroker, connect: Connect) -> No
 
 
 @virtually
-@pytest.mark.parametrize("error", [UnavailableError("gone"), RequestTimeoutError(0, "late")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnavailableError("gone"),
+        *(
+            error_of(code, "broken", Endpoints.parse("127.0.0.1:8081"))
+            for code in (
+                GrpcCode.DEADLINE_EXCEEDED,
+                GrpcCode.INTERNAL,
+                GrpcCode.UNKNOWN,
+                GrpcCode.RESOURCE_EXHAUSTED,
+            )
+        ),
+    ],
+)
 async def test_a_reply_that_may_be_lost_is_asked_for_again(
     broker: ScriptedBroker, connect: Connect, error: LaterMQError
 ) -> None:
@@ -196,6 +213,40 @@ async def test_a_reply_that_may_be_lost_is_asked_for_again(
         await consumer.receive()
     lost, repeated, fresh = [each.attempt_id for each in broker.requests("ReceiveMessage")]
     assert lost == repeated != fresh
+
+
+@virtually
+async def test_what_is_refused_is_not_asked_for_again(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    forbidden = error_of(GrpcCode.PERMISSION_DENIED, "no", Endpoints.parse("127.0.0.1:8081"))
+    broken = v2.Status(code=v2.INTERNAL_SERVER_ERROR, message="broken")
+    broker.refuse("ReceiveMessage", forbidden, broken)
+    async with connect() as mq:
+        consumer = mq.simple_consumer("orders", group="billing")
+        for _ in range(2):
+            with pytest.raises(RequestError):
+                await consumer.receive()
+        await consumer.receive()
+    assert len({each.attempt_id for each in broker.requests("ReceiveMessage")}) == 3
+
+
+@pytest.mark.parametrize("code", [GrpcCode.UNAVAILABLE, GrpcCode.DEADLINE_EXCEEDED])
+@virtually
+async def test_a_broker_that_is_away_or_stands_still_is_passed_over(
+    broker: ScriptedBroker, connect: Connect, code: GrpcCode
+) -> None:
+    broker.second = Endpoints.parse("127.0.0.1:8082")
+    error = error_of(code, "", Endpoints.parse("127.0.0.1:8081"))
+    broker.refuse("ReceiveMessage", error)
+    broker.deliver(b"one")
+    async with connect() as mq:
+        consumer = mq.simple_consumer("orders", group="billing")
+        (delivery,) = await consumer.receive()
+        assert delivery.body == b"one"
+        broker.refuse("ReceiveMessage", error, error)
+        with pytest.raises(type(error)):
+            await consumer.receive()
 
 
 @virtually
