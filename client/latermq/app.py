@@ -210,8 +210,10 @@ class App:
 
     def _refuse_second(self, listening: Listening) -> None:
         """Raises ValueError: messages would go to one of two functions, whichever asks first."""
+        if listening.broadcast:
+            return  # it takes nothing from its group
         for each in self._listeners:
-            if (each.topic, each.group) == listening[:2] and not listening.broadcast:
+            if (each.topic, each.group) == listening[:2] and not each.listening.broadcast:
                 raise ValueError(
                     f"group {each.group} has a listener of topic {each.topic}, {each.__name__}: "
                     "give another one a group of its own"

@@ -118,6 +118,15 @@ def test_a_group_has_one_listener_of_a_topic(app: latermq.App) -> None:
     assert len(app.listeners) == 5
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_a_broadcast_takes_nothing_from_its_group(app: latermq.App, first: bool) -> None:
+    async def bill(order: bytes) -> None: ...
+
+    for broadcast in (first, not first):
+        app.listener("orders", group="billing", broadcast=broadcast)(bill)
+    assert len(app.listeners) == 2
+
+
 def test_a_thread_has_no_time_limit(app: latermq.App) -> None:
     def bill(order: bytes) -> None: ...
 
