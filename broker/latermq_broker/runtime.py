@@ -213,7 +213,7 @@ async def _replicate(
 
     clock = SystemClock()
     replica = replica_of(config, again)
-    directory = Path(config.server.data_dir).expanduser().absolute()
+    directory = config.server.directory
     meeting = MeetingPoint(directory / LOCK_NAME, lambda: closed_ports(config), signals.come)
     replica.on_locked = meeting.open
     try:
