@@ -83,12 +83,6 @@ Answer = TypeVar("Answer")
 OPEN: Final = f"/{HEALTH}/"
 REFLECTION: Final = (f"/{REFLECTION_V1ALPHA}/", f"/{REFLECTION_V1}/")
 HEARTBEAT: Final = f"{MESSAGING}/Heartbeat"
-LASTING: Final = (  # for hours: who may at their beginning need not at their end
-    f"{V1}.DeadLetters/RedriveDeadLetters",
-    f"{V1}.DeadLetters/DropDeadLetters",
-    f"{V1}.Queues/ReadQueue",
-    f"{V1}.Backups/ReadLog",
-)
 VERIFIED_MAX: Final = 8_192
 BRAKED: Final = "too many calls from this address were not signed, or signed wrongly; this one too"
 NOBODYS_SECRET: Final = "a user who is not there takes as long as one who is"
@@ -229,8 +223,9 @@ class Guard:
         refuse = refusal_of(rpc)
         of_a_client = path.startswith(MESSAGING)
         is_heartbeat = path == HEARTBEAT
-        lasts = path in LASTING
         streams = method.kind is MethodKind.SERVER_STREAM
+        # For hours: who may at its beginning need not at its end.
+        lasts = streams and path.startswith(V1)
         parsed, read = method.parsed, method.read
         assert parsed is not None
         assert read is not None
