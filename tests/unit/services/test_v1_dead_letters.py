@@ -1,7 +1,7 @@
 """latermq.v1 DeadLetters (dead_letter.proto)."""
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import chain, pairwise, repeat
 from typing import Any
 
 import pytest
@@ -287,22 +287,28 @@ def test_what_dies_during_the_job_is_not_part_of_it(rig: V1Rig) -> None:
     assert ids(rig) == ["m-1"]
 
 
-def test_a_rate_is_kept_and_waiting_tells_progress(rig: V1Rig) -> None:
-    for number in range(4):
-        rig.die(f"m-{number}")
-    redriven_ms: list[int] = []
+def times_of_changes(rig: V1Rig, passing_ms: Iterator[int]) -> list[int]:
+    """Have so much time pass at each look at the clock; when letters are changed is noted."""
+    changed_ms: list[int] = []
     written = rig.committer.written
 
     def now_ms() -> int:
-        rig.now_ms += 100
+        rig.now_ms += next(passing_ms)
         return rig.now_ms
 
     def noted() -> Any:
-        redriven_ms.append(rig.now_ms)
+        changed_ms.append(rig.now_ms)
         return written()
 
     rig.committer.now_ms = now_ms  # type: ignore[method-assign]
     rig.committer.written = noted  # type: ignore[method-assign]
+    return changed_ms
+
+
+def test_a_rate_is_kept_and_waiting_tells_progress(rig: V1Rig) -> None:
+    for number in range(4):
+        rig.die(f"m-{number}")
+    redriven_ms = times_of_changes(rig, repeat(100))
     told = redrive(rig, rate_per_second=1)
     assert counts(told[-1]) == (4, 4, 0, True)
     gaps_ms = [after - before for before, after in pairwise(redriven_ms)]
@@ -318,20 +324,8 @@ def test_what_a_rate_allowed_meanwhile_is_not_made_up_for(rig: V1Rig) -> None:
     wanted = [f"m-{number}" for number in range(4)]
     for name in wanted:
         rig.die(name)
-    redriven_ms: list[int] = []
-    written = rig.committer.written
-    slow = iter([5_000] * 3)  # to the letters that are wanted
-
-    def now_ms() -> int:
-        rig.now_ms += next(slow, 100)
-        return rig.now_ms
-
-    def noted() -> Any:
-        redriven_ms.append(rig.now_ms)
-        return written()
-
-    rig.committer.now_ms = now_ms  # type: ignore[method-assign]
-    rig.committer.written = noted  # type: ignore[method-assign]
+    slow = repeat(5_000, 3)  # to the letters that are wanted
+    redriven_ms = times_of_changes(rig, chain(slow, repeat(100)))
     told = redrive(rig, {"message_ids": wanted}, rate_per_second=1)
     assert told[-1].changed_count == 4
     assert len(redriven_ms) == 4

@@ -26,6 +26,7 @@ from latermq_broker.services.call import names
 from latermq_broker.services.call.answers import Caller, ok_status
 from latermq_broker.services.call.paging import after, page_size, page_token
 from latermq_broker.services.clients.rooms import Rooms
+from latermq_broker.services.messaging.token_bucket import TokenBucket
 from latermq_broker.services.v1.v1_letters import dead_filter, letter_message
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from latermq_proto.latermq.v1 import dead_letter_pb2
@@ -193,7 +194,7 @@ class DeadLettersService:
     async def _run(self, job: _Job, caller: Caller) -> AsyncIterator[Progress]:
         """Do the job, slice by slice; the last element has done = True."""
         told_ms = self._committer.now_ms()
-        pace = _Pace(0 if job.dry_run else job.rate, told_ms)
+        pace = _pace(job, told_ms)
         told_count = 0
         offset, end = self._range(job.group)
         progress = Progress(status=ok_status())
@@ -201,11 +202,14 @@ class DeadLettersService:
             if caller.call.cancelled:
                 return
             now_ms = self._committer.now_ms()
-            allowed = min(pace.allowed(now_ms), _left(job, progress))
+            allowed = min(_left(job, progress), SLICE_LETTERS_MAX)
+            if pace is not None:
+                allowed = min(allowed, pace.whole(now_ms))
             if allowed > 0:
                 before = progress.changed_count + progress.failed_count
                 offset = await self._slice(job, offset, end, allowed, progress)
-                pace.spend(progress.changed_count + progress.failed_count - before)
+                if pace is not None:
+                    pace.take(progress.changed_count + progress.failed_count - before)
             many = progress.scanned_count - told_count >= PROGRESS_LETTERS
             if many or now_ms - told_ms >= PROGRESS_MS:
                 told_count, told_ms = progress.scanned_count, now_ms
@@ -289,29 +293,14 @@ def _changeable(message: dead_letter_pb2.DeadLetterFilter) -> DeadFilter:
     return filter
 
 
-class _Pace:
-    """How many letters a job may change at a moment, by its rate per second; 0: no bound.
+def _pace(job: _Job, now_ms: int) -> TokenBucket | None:
+    """Make what keeps a job's rate; None: it has none.
 
     A job that looked for a letter for minutes does not send all of the next ones at once.
     """
-
-    def __init__(self, rate: int, now_ms: int) -> None:
-        self._rate = rate
-        self._credit = 1.0
-        self._at_ms = now_ms
-
-    def allowed(self, now_ms: int) -> int:
-        """Count how many the next slice may change."""
-        if not self._rate:
-            return SLICE_LETTERS_MAX
-        came = max(0, now_ms - self._at_ms) * self._rate / 1_000
-        most = 1.0 + self._rate * CATCH_UP_MS / 1_000
-        self._credit, self._at_ms = min(most, self._credit + came), now_ms
-        return min(SLICE_LETTERS_MAX, int(self._credit))
-
-    def spend(self, count: int) -> None:
-        """Note that so many were changed, or could not be."""
-        self._credit -= count
+    if job.dry_run or not job.rate:
+        return None
+    return TokenBucket(job.rate, now_ms, 1.0 + job.rate * CATCH_UP_MS / 1_000, 1.0)
 
 
 def _left(job: _Job, progress: Progress) -> int:
