@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Final, Protocol
 
+from latermq_broker.callbacks import do_nothing, ignore
 from latermq_broker.config.config import StoreConfig
 from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import StoreError, StoreFullError
@@ -113,9 +114,9 @@ class DiskWork:
         self, engine: Engine, clock: Clock, config: StoreConfig, threads: Executor
     ) -> None:
         self.timers = Timers()
-        self.on_durable: Callable[[], None] = _nothing
-        self.on_marked: Callable[[], None] = _nothing
-        self.on_failure: Callable[[BaseException], None] = _ignore
+        self.on_durable: Callable[[], None] = do_nothing
+        self.on_marked: Callable[[], None] = do_nothing
+        self.on_failure: Callable[[BaseException], None] = ignore
         self._engine = engine
         self._store = engine.store
         self._log = engine.store.log
@@ -294,11 +295,3 @@ class DiskWork:
 def disk_threads() -> Executor:
     """Make the threads of a DiskWork."""
     return ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="latermq-disk")
-
-
-def _nothing() -> None:
-    """Stand where nobody listens yet."""
-
-
-def _ignore(_: BaseException) -> None:
-    """Stand where nobody listens yet to what failed."""

@@ -16,6 +16,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from latermq_broker.callbacks import do_nothing, ignore
 from latermq_broker.deferred import Later
 from latermq_broker.engine.state.figures import DURATION_MS, Histogram
 from latermq_broker.errors import (
@@ -65,9 +66,9 @@ class Owner:
         note: Note,
         keep_note: Callable[[Note], None],
     ) -> None:
-        self.on_failure: Callable[[BaseException], None] = _ignore
-        self.on_serving: Callable[[bool], None] = _ignore
-        self.on_pause: Callable[[], None] = _nothing
+        self.on_failure: Callable[[BaseException], None] = ignore
+        self.on_serving: Callable[[bool], None] = ignore
+        self.on_pause: Callable[[], None] = do_nothing
         self.others: Callable[[], Others] = Others
         self._replicated_log = replicated_log
         self._tenure = tenure
@@ -349,11 +350,3 @@ def _unshipped(commit_log: CommitLog, end: int) -> list[WrittenPiece]:
         if size > 0:
             pieces.append((segment, begin, segment.pread(size, begin)))
     return pieces
-
-
-def _ignore(_: object) -> None:
-    """Stand where nobody listens yet to what is told."""
-
-
-def _nothing() -> None:
-    """Stand where nobody listens yet."""

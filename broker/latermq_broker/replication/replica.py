@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from latermq_broker.callbacks import do_nothing
 from latermq_broker.clock import SystemClock
 from latermq_broker.config.config import Config
 from latermq_broker.engine.engine import Engine
@@ -87,7 +88,7 @@ class Replica:
         now_ms: Callable[[], int],
         members: Members | None = None,
     ) -> None:
-        self.on_locked: Callable[[], None] = _nothing
+        self.on_locked: Callable[[], None] = do_nothing
         self._place = place
         self._replicated_log = replicated_log
         self._config = config
@@ -381,7 +382,3 @@ def _require(reading: asyncio.Task[None]) -> None:
     """Raise what ended it: what it read last was perhaps not written."""
     if reading.done():
         reading.result()
-
-
-def _nothing() -> None:
-    """Stand where nobody listens."""

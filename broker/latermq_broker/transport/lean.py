@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from latermq_broker.callbacks import do_nothing
 from latermq_broker.clock import monotonic_ms
 from latermq_broker.config.config import ServerConfig
 from latermq_broker.config.server_transport import Http2Config, TlsConfig
@@ -94,7 +95,7 @@ class LeanServer:
         self._connections: set[ShellProtocol] = set()
         self._connection_count = 0
         self._draining = False
-        self.on_drop: Callable[[], None] = _nothing  # told that answers may not have gone out
+        self.on_drop: Callable[[], None] = do_nothing  # told that answers may not have gone out
         self._cut_off = False  # while draining, a connection was
         self._away = False
         self._all_left = asyncio.Event()
@@ -249,7 +250,3 @@ class LeanServer:
             self, self._shared, self._http2, self._config, peer, local,
             f"{peer}#{self._connection_count}", age_ms,
         )  # fmt: skip
-
-
-def _nothing() -> None:
-    """Stand where nobody listens yet."""

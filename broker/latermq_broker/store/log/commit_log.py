@@ -21,6 +21,7 @@ from typing import Final, NoReturn
 
 from xxhash import xxh3_64_intdigest
 
+from latermq_broker.callbacks import do_nothing
 from latermq_broker.config.config import StoreConfig
 from latermq_broker.errors import CorruptRecordError, StoreReadOnlyError
 from latermq_broker.store.files import Files, write_all
@@ -88,11 +89,11 @@ class CommitLog:
         self._sealed: list[Segment] = []  # synced to their end, descriptor still open
         self._syncs: list[int] = []  # one entry per running `sync`
         self._failure: str | None = None
-        self.after_roll: Callable[[], None] = _nothing  # when a further segment is in use
+        self.after_roll: Callable[[], None] = do_nothing  # when a further segment is in use
         # Where others keep the log, too: what was written, piece by piece, and that they have it.
         self.after_write: Callable[[Sequence[WrittenPiece]], None] | None = None
         self.until_kept: Callable[[int], None] | None = None
-        self.before_durable: Callable[[], None] = _nothing  # and anybody is answered for it
+        self.before_durable: Callable[[], None] = do_nothing  # and anybody is answered for it
 
     # --- start ---------------------------------------------------------------------------------
 
@@ -439,10 +440,6 @@ def _erase(files: Files, pieces: Sequence[_Piece]) -> None:
             end = offset + sum(map(len, piece.chunks))
             for at in range(offset, end, len(ZERO_CHUNK)):
                 write_all(files, segment.writable(), ZERO_CHUNK[: end - at], at)
-
-
-def _nothing() -> None:
-    """Stand where nobody wants to be told."""
 
 
 def _too_large(length: int, length_max: int) -> str:
