@@ -384,11 +384,7 @@ async def test_after_closing(broker: ScriptedBroker, connect: Connect) -> None:
         assert len(broker.named("NotifyClientTermination")) == 1
 
 
-@virtually
-async def test_a_reply_on_its_way_while_it_closes_is_read_and_given_back(
-    broker: ScriptedBroker, connect: Connect
-) -> None:
-    """Not read, it would be leased until the farewell, and an attempt of each message burnt."""
+async def close_while_a_reply_comes(broker: ScriptedBroker, connect: Connect) -> None:
     async with connect() as mq:
         consumer = mq.push_consumer("orders", group="billing")
         await consumer.start()
@@ -397,6 +393,14 @@ async def test_a_reply_on_its_way_while_it_closes_is_read_and_given_back(
         await asyncio.sleep(0.1)
         broker.deliver(b"late")
         await closing
+
+
+@virtually
+async def test_a_reply_on_its_way_while_it_closes_is_read_and_given_back(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    """Not read, it would be leased until the farewell, and an attempt of each message burnt."""
+    await close_while_a_reply_comes(broker, connect)
     assert broker.returned() == ["id-1"]
     assert len(broker.requests("ReceiveMessage")) == 1
 
@@ -414,14 +418,7 @@ async def test_what_came_late_is_given_back_before_the_farewell(
         return await unary(self, path, *given)
 
     monkeypatch.setattr(ScriptedTransport, "unary", slow)
-    async with connect() as mq:
-        consumer = mq.push_consumer("orders", group="billing")
-        await consumer.start()
-        await asyncio.sleep(0.1)
-        closing = asyncio.create_task(consumer.close())
-        await asyncio.sleep(0.1)
-        broker.deliver(b"late")
-        await closing
+    await close_while_a_reply_comes(broker, connect)
     assert broker.returned() == ["id-1"]
 
 

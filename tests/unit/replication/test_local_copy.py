@@ -16,7 +16,7 @@ from latermq_broker.errors import (
     UnsupportedFormatError,
 )
 from latermq_broker.offline.log_repair import repair
-from latermq_broker.replication.batch import Batch, cluster_hash, encode_batch, fence_of
+from latermq_broker.replication.batch import encode_batch
 from latermq_broker.replication.local_copy import LocalCopy
 from latermq_broker.replication.note import TEMPORARY_NAME, Note, read_note
 from latermq_broker.replication.replicated_log import Entry
@@ -27,13 +27,12 @@ from latermq_broker.store.directory import (
     refuse_replica,
 )
 from latermq_broker.store.files import RealFiles
-from latermq_broker.store.log.segment import SegmentHeader, encode_segment_header, segment_name
+from latermq_broker.store.log.segment import segment_name
 from latermq_broker.store.records.record import RecordType
+from support.two_segments import SIZE, two_segments
 
-SIZE = 8_192
 CONFIG = StoreConfig()
 NEW = Note("shop", 3)
-SHOP = cluster_hash("shop")
 
 
 def opened(directory: Path, note: Note = NEW) -> LocalCopy:
@@ -44,16 +43,7 @@ def opened(directory: Path, note: Note = NEW) -> LocalCopy:
 
 
 def entries() -> list[bytes]:
-    """A fence, a segment that begins and is full, and one that begins behind it."""
-    fence = fence_of(SHOP, 3, 1, 77)
-    headers = [encode_segment_header(SegmentHeader(base, SIZE, b"u" * 16, 5)) for base in (0, SIZE)]
-    batches: list[Batch] = [
-        fence,
-        fence._replace(sequence=1, data=headers[0] + b"one", segment=SIZE, fence=False),
-        fence._replace(sequence=2, position=67, data=b"two", fence=False),
-        fence._replace(sequence=3, position=SIZE, data=headers[1], segment=SIZE, fence=False),
-    ]
-    return [encode_batch(batch) for batch in batches]
+    return [encode_batch(batch) for batch in two_segments()]
 
 
 def feed(copy: LocalCopy, begin: int, end: int) -> None:
@@ -63,6 +53,15 @@ def feed(copy: LocalCopy, begin: int, end: int) -> None:
 
 def keep(copy: LocalCopy) -> None:
     asyncio.run(copy.keep())
+
+
+def fill(directory: Path) -> None:
+    """Keep two entries, and have two more behind what is noted."""
+    copy = opened(directory)
+    feed(copy, 0, 2)
+    keep(copy)
+    feed(copy, 2, 4)
+    copy.close()
 
 
 def content(directory: Path, base: int = 0) -> bytes:
@@ -78,11 +77,7 @@ def test_nothing_of_its_own_gets_into_it(tmp_path: Path) -> None:
 
 
 def test_what_was_kept_stays_and_what_lies_behind_is_cut_off(tmp_path: Path) -> None:
-    copy = opened(tmp_path)
-    feed(copy, 0, 2)
-    keep(copy)
-    feed(copy, 2, 4)
-    copy.close()
+    fill(tmp_path)
     assert content(tmp_path)[64:71] == b"onetwo\0"
     again = opened(tmp_path)
     assert content(tmp_path)[64:71] == b"one\0\0\0\0"
@@ -101,11 +96,7 @@ def test_what_was_kept_stays_and_what_lies_behind_is_cut_off(tmp_path: Path) -> 
 
 def test_nothing_is_changed_before_the_engine_was_asked(tmp_path: Path) -> None:
     """Of what lies behind the note, in its last segment and in later ones; and of the rest."""
-    copy = opened(tmp_path)
-    feed(copy, 0, 2)
-    keep(copy)
-    feed(copy, 2, 4)
-    copy.close()
+    fill(tmp_path)
     (tmp_path / LOG_NAME / "00000000000000016384.prep").write_bytes(b"begun")
     (tmp_path / TEMPORARY_NAME).write_bytes(b"begun, too")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}

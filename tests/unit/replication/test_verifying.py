@@ -7,31 +7,24 @@ import pytest
 
 from latermq_broker.config.config import StoreConfig
 from latermq_broker.errors import StoreUnusableError
-from latermq_broker.replication.batch import Batch, cluster_hash, encode_batch, fence_of
+from latermq_broker.replication.batch import encode_batch
 from latermq_broker.replication.local_copy import LocalCopy
 from latermq_broker.replication.note import Note
 from latermq_broker.replication.replicated_log import Entry
 from latermq_broker.replication.verifying import Difference, Verified, Verifying
 from latermq_broker.store.directory import LOG_NAME
 from latermq_broker.store.files import OpenMode, RealFiles
-from latermq_broker.store.log.segment import SegmentHeader, encode_segment_header, segment_name
+from latermq_broker.store.log.segment import segment_name
 from support.log_in_memory import LogInMemory
-
-SIZE = 8_192
-SHOP = cluster_hash("shop")
+from support.two_segments import SIZE, two_segments
 
 
 def shop_log(begin: int = 0) -> LogInMemory:
     """Return a log of two segments, of which what is before `begin` was trimmed."""
-    fence = fence_of(SHOP, 3, 1, 77)
-    headers = [encode_segment_header(SegmentHeader(base, SIZE, b"u" * 16, 5)) for base in (0, SIZE)]
-    batches: list[Batch] = [
-        fence,
-        fence._replace(sequence=1, data=headers[0] + b"one", segment=SIZE, fence=False),
-        fence._replace(sequence=2, position=67, data=b"two", fence=False),
-        fence._replace(sequence=3, position=SIZE, data=headers[1], segment=SIZE, fence=False),
-        fence._replace(sequence=4, position=SIZE + 64, data=bytes(range(99)), fence=False),
-    ]
+    batches = two_segments()
+    batches.append(
+        batches[-1]._replace(sequence=4, position=SIZE + 64, data=bytes(range(99)), segment=0)
+    )
     replicated_log = LogInMemory()
     replicated_log.entries = [encode_batch(batch) for batch in batches]
     replicated_log.begin = begin
