@@ -201,7 +201,7 @@ class Member:
         return max(b - a for lane in times for a, b in pairwise(lane) if b >= since_s)
 
     def _settled(self, before_ms: int | None, again_ms: int) -> bool:
-        """Whether what was handled then was acknowledged before a fault, and came after it."""
+        """Tell whether what was handled then was acknowledged before a fault, and came after it."""
         if before_ms is None:
             return False
         fault_ms = next((each for each in self.faults_ms if each >= before_ms), again_ms)

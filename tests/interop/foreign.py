@@ -77,7 +77,7 @@ RECIPES: Final = {
 
 
 def command(language: str, timeout_s: float = BUILD_TIMEOUT_S) -> list[str]:
-    """The words that start this language's client, built if it was not yet.
+    """Return the words that start this language's client, built if it was not yet.
 
     Raises:
         UnavailableError: as `build` says.
@@ -95,7 +95,7 @@ def command(language: str, timeout_s: float = BUILD_TIMEOUT_S) -> list[str]:
 
 
 def version(language: str) -> str:
-    """Of the official client that is built."""
+    """Return the version of the official client that is built."""
     if language == "python":
         return importlib.metadata.version("rocketmq-python-client")
     name, pattern = RECIPES[language].version

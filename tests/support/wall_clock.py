@@ -42,7 +42,7 @@ int clock_gettime(clockid_t id, struct timespec *at) {
 
 
 class WallClock:
-    """Of the processes that are started with its `environment`."""
+    """Sets the clock of the processes that are started with its `environment`."""
 
     def __init__(self, directory: Path) -> None:
         compiler = shutil.which("cc")
@@ -61,7 +61,7 @@ class WallClock:
             monkeypatch.setenv(name, value)
 
     def set_ahead(self, seconds: int) -> None:
-        """Of this machine's clock; at once, for those that run too."""
+        """Set how far they are ahead of this machine's clock; at once, for those that run too."""
         fd = os.open(self._ahead, os.O_RDWR | os.O_CREAT)
         try:
             os.pwrite(fd, struct.pack("=q", seconds), 0)

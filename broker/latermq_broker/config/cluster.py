@@ -13,7 +13,7 @@ SHARDS_MAX: Final = 256  # names and handles have room for more; a route should 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
-    """The same in every shard but for `shard` and `machine`; without `shards` a broker is alone.
+    """Name the shards, alike in each but for `shard` and `machine`; a broker without any is alone.
 
     `machines`, `machine`, `advertise` and `ca` may stand alone: `serve --shards` makes the others.
     With `[replication]` a shard is at several addresses, HOST:PORT;HOST:PORT: one owns it.

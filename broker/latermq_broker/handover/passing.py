@@ -176,7 +176,7 @@ class MeetingPoint:
             asyncio.get_running_loop().remove_reader(self._peer)
 
     def _leave(self) -> None:
-        """Whoever asked did not take over: as if nobody had asked."""
+        """Forget who asked and did not take over, as if nobody had asked."""
         self._forget_peer()
         if self._peer is not None:
             self._peer.close()
@@ -193,8 +193,9 @@ class Predecessor:
 
     @classmethod
     def meet(cls, lock: Path) -> Self | None:
-        """None: nobody is there, or it is going down. Raises HandoverError: who is there cannot be
-        replaced.
+        """Ask the broker that has `lock` for its ports; None: there is none, or it is going down.
+
+        Raises HandoverError: who is there cannot be replaced.
         """
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         connection.settimeout(ANSWER_S_MAX)

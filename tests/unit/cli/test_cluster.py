@@ -76,7 +76,7 @@ def test_a_log_that_nobody_else_keeps_is_not_handed_over(rig: CliRig) -> None:
 
 
 def test_a_log_is_handed_over_to_somebody(rig: CliRig) -> None:
-    """Whether somebody stands by is known to who hears itself in the members topic."""
+    """Refuse it only where nobody stands by: who hears itself in the members topic knows that."""
     asked: list[str] = []
     rig.transport_view.hand_over = lambda: asked.append("hand over")
     there = MemberSeen("b:/d", Member("b:1", 0, STANDBY, 4, 0, 0, "1"), 0, silent=False)

@@ -140,7 +140,7 @@ class Lites:
     def _offset(
         self, group: Group, parent: LiteParent, key: int, beginning: Beginning
     ) -> int | None:
-        """None: it stays where it is."""
+        """Find where in a lite topic a group is to begin; None: it stays where it is."""
         match beginning.begin:
             case Begin.FIRST:
                 return 0

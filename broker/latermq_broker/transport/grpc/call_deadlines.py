@@ -17,7 +17,7 @@ SOON_MS: Final = 10  # within which most calls are answered
 
 
 class Deadlines:
-    """Of one connection.
+    """Ends the calls of one connection whose time is over.
 
     Args:
         unknown: told of a call that has not said what it wants; may answer it.

@@ -14,7 +14,7 @@ VARYING: Final = frozenset({"x-mq-request-id"})  # in each call another; signatu
 
 
 class Blocks:
-    """Of requests to one authority."""
+    """Makes the header blocks of requests to one authority."""
 
     def __init__(self, scheme: str, authority: str, user_agent: str) -> None:
         self._scheme = scheme.encode()

@@ -129,7 +129,7 @@ class Caller:
         return message
 
     def cancel(self, call: Call) -> None:
-        """Nobody waits for it any more."""
+        """End a call that nobody waits for any more."""
         if not call.ended:
             self.connection.streams.reset(call.stream, ErrorCode.CANCEL)
             self._end(call, GrpcCode.CANCELLED, "cancelled")
