@@ -132,6 +132,11 @@ bench-letters: $(READY) ## a page of a group with a million dead letters: under 
 bench-tabs: $(READY) ## a console with 20 open tabs: under 2 % of a core of each shard (a quarter of an hour)
 	PYTHONPATH=$(TESTS_PATH) $(BIN)/python tests/bench/tabs.py
 
+GB ?= 10
+.PHONY: bench-backup
+bench-backup: $(READY) ## a send's p99 beside a backup: under 1.2 times (GB=10; OPTIONS of `latermq backup`; an hour)
+	PYTHONPATH=$(TESTS_PATH) $(BIN)/python tests/bench/backup.py --gb $(GB) -- $(OPTIONS)
+
 .PHONY: image
 image: ## build the Docker image (IMAGE=latermq:latest)
 	@docker info >/dev/null 2>&1 || \

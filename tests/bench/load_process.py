@@ -9,6 +9,7 @@ as little as Python allows: it shares the machine with the broker.
 import asyncio
 import itertools
 import json
+import os
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -70,9 +71,10 @@ class Client:
 def pool(topic: str, body_bytes: int, batch: int) -> "itertools.cycle[bytes]":
     """Requests to send one after the other, for ever."""
     count = max(1, POOL // batch)
+    body = os.urandom(body_bytes)  # a disk may store what is all zeros for less
     requests = [
         wire_requests.send(
-            [wire_requests.message(topic, bytes(body_bytes), tag="t") for _ in range(batch)]
+            [wire_requests.message(topic, body, tag="t") for _ in range(batch)]
         ).SerializeToString()
         for _ in range(count)
     ]
@@ -123,6 +125,55 @@ async def pace(spec: dict[str, Any]) -> dict[str, float]:
         taken.append(time.perf_counter() - asked)
     await client.close()
     return latencies(taken)
+
+
+class Window:
+    """What was sent in a stretch of time."""
+
+    def __init__(self) -> None:
+        self.taken: list[float] = []
+        self.late: list[float] = []  # of the load itself: from when a send was due to the call
+        self.open: set[asyncio.Task[None]] = set()
+
+
+async def steady(spec: dict[str, Any]) -> dict[str, float]:
+    """`per_second` sends over `connections`, each at its time, whoever still waits for an answer.
+
+    For each line on standard input prints the figures of those since the line before, once all of
+    them are answered. Goes on until standard input ends.
+    """
+    clients = [Client(spec["endpoint"]) for _ in range(spec["connections"])]
+    requests = pool(spec["topic"], spec["body_bytes"], 1)
+    window = Window()
+
+    async def send_one(client: Client, into: list[float]) -> None:
+        asked = time.perf_counter()
+        await client.send(next(requests))
+        into.append(time.perf_counter() - asked)
+
+    async def send_all(group: asyncio.TaskGroup) -> None:
+        begin = time.perf_counter()
+        for index, client in enumerate(itertools.cycle(clients)):
+            due = begin + index / spec["per_second"]
+            if (wait_s := due - time.perf_counter()) > 0:
+                await asyncio.sleep(wait_s)
+            window.late.append(max(0.0, time.perf_counter() - due))
+            task = group.create_task(send_one(client, window.taken))
+            window.open.add(task)
+            task.add_done_callback(window.open.discard)
+
+    loop = asyncio.get_running_loop()
+    async with asyncio.TaskGroup() as group:
+        sending = group.create_task(send_all(group))
+        while await loop.run_in_executor(None, sys.stdin.readline):
+            over, window = window, Window()
+            await asyncio.gather(*over.open)
+            late_ms = percentile(sorted(over.late), 0.99) * 1000
+            print(json.dumps({"load late ms": late_ms, **latencies(over.taken)}), flush=True)
+        sending.cancel()
+    for client in clients:
+        await client.close()
+    return {}
 
 
 async def fill(spec: dict[str, Any]) -> dict[str, float]:
@@ -272,6 +323,7 @@ async def _paced(
 LOADS: Final[dict[str, Callable[[dict[str, Any]], Awaitable[dict[str, float]]]]] = {
     "send": send,
     "pace": pace,
+    "steady": steady,
     "fill": fill,
     "receive_ack": receive_ack,
     "wake": wake,
