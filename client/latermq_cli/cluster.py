@@ -33,15 +33,20 @@ COLUMNS: Final = (
 @click.group(
     cls=CommandGroup,
     lazy={
+        "adopt": Lazy(
+            "latermq_broker.offline.cluster_adopt",
+            "adopt",
+            "Make a stopped broker's own log a replicated one.",
+        ),
         "verify": Lazy(
             "latermq_broker.offline.cluster_verify",
             "verify",
             "Compare a directory's log with the replicated log; mend it.",
-        )
+        ),
     },
 )
 def cluster() -> None:
-    """See the shards of a cluster; hand a replicated log over, compare a copy of it."""
+    """See the shards of a cluster; make a log a replicated one, hand it over, compare a copy."""
 
 
 @cluster.command(epilog=example("latermq cluster show", "latermq cluster show --json"))

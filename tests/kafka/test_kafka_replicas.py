@@ -1,4 +1,4 @@
-"""`latermq serve` with `[replication]`: the owner is killed; a copy is damaged."""
+"""`latermq serve` with `[replication]`: an owner is killed, a copy damaged, a log adopted."""
 
 import json
 import time
@@ -34,33 +34,65 @@ segment_bytes = 17825792
 
 
 def test_a_standby_serves_what_the_killed_owner_acknowledged(tmp_path: Path, config: str) -> None:
-    ids: set[str] = set()
     with BrokerProcess(tmp_path / "a", config=config) as a:
         a.start()
         with BrokerProcess(tmp_path / "b", config=config) as b:
             b.spawn()
-            with WireClient(a.endpoint) as client:
-                for number in range(COUNT):
-                    message = wire_requests.message("orders", b"%d" % number)
-                    require_ok(client.send(message))
-                    ids.add(message.system_properties.message_id)
+            ids = send(a)
             (standby,) = wait_members(a, "standby")
             assert standby["name"].partition(":")[2] == str(b.data_dir)
             a.kill()
             b.wait_ready()
-            received: list[str] = []
-            with WireClient(b.endpoint) as client:
-                while len(received) < COUNT:
-                    got = client.receive("orders", "billing", wait_ms=1_000).messages
-                    handles = [each.system_properties.receipt_handle for each in got]
-                    if handles:
-                        require_ok(client.ack("orders", "billing", *handles))
-                    received += [each.system_properties.message_id for each in got]
-            assert set(received) == ids
-            assert len(received) == COUNT
+            require_received(b, ids)
             (before,) = wait_members(b, "owner")
             assert before["name"].partition(":")[2] == str(a.data_dir)
             assert b.terminate().code == CLEAN
+
+
+def test_a_brokers_own_log_becomes_a_replicated_one(tmp_path: Path, config: str) -> None:
+    """Its directory is the last owner's, and a standby that begins with nothing has all of it."""
+    with BrokerProcess(tmp_path / "a") as alone:
+        alone.start()
+        ids = send(alone)
+        assert alone.terminate().code == CLEAN
+    shipped = offline(tmp_path, config, "adopt", "--json")
+    assert shipped.exit_code == 0, shipped.stderr
+    assert "shipped" in shipped.stderr
+    with BrokerProcess(tmp_path / "a", config=config) as a:
+        a.start()
+        ids += send(a)
+        assert json.loads(offline(tmp_path, config, "verify", "--json").stdout)["ok"]
+        with BrokerProcess(tmp_path / "b", config=config) as b:
+            b.spawn()
+            wait_members(a, "standby")
+            a.kill()
+            b.wait_ready()
+            require_received(b, ids)
+            assert b.terminate().code == CLEAN
+
+
+def send(broker: BrokerProcess) -> list[str]:
+    """Send messages; their ids."""
+    ids: list[str] = []
+    with WireClient(broker.endpoint) as client:
+        for number in range(COUNT):
+            message = wire_requests.message("orders", b"%d" % number)
+            require_ok(client.send(message))
+            ids.append(message.system_properties.message_id)
+    return ids
+
+
+def require_received(broker: BrokerProcess, ids: list[str]) -> None:
+    """Have a group get each of the messages once."""
+    received: list[str] = []
+    with WireClient(broker.endpoint) as client:
+        while len(received) < len(ids):
+            got = client.receive("orders", "billing", wait_ms=1_000).messages
+            handles = [each.system_properties.receipt_handle for each in got]
+            if handles:
+                require_ok(client.ack("orders", "billing", *handles))
+            received += [each.system_properties.message_id for each in got]
+    assert sorted(received) == sorted(ids)
 
 
 def wait_members(broker: BrokerProcess, role: str) -> list[dict[str, Any]]:
@@ -90,14 +122,14 @@ def test_a_damaged_copy_is_mended_from_the_engine(tmp_path: Path, config: str) -
         whole = segment.read_bytes()
         at = whole.index(b"body-7")
         segment.write_bytes(whole[:at] + b"B" + whole[at + 1 :])
-        damaged = verify(tmp_path, config)
+        damaged = offline(tmp_path, config, "verify")
         assert damaged.exit_code == 1
         assert f"position {at} to {at + 1}" in damaged.stdout
-        mended = verify(tmp_path, config, "--repair", "--json")
+        mended = offline(tmp_path, config, "verify", "--repair", "--json")
         assert (mended.exit_code, json.loads(mended.stdout)["repaired"]) == (0, True)
         assert segment.read_bytes() == whole
         a.start()
-        sound = verify(tmp_path, config, "--json")  # beside the broker, which is at work
+        sound = offline(tmp_path, config, "verify", "--json")  # beside the broker, which is at work
         assert json.loads(sound.stdout)["differences"] == []
         with WireClient(a.endpoint) as client:
             first = client.receive("orders", "billing", wait_ms=1_000).messages
@@ -105,8 +137,8 @@ def test_a_damaged_copy_is_mended_from_the_engine(tmp_path: Path, config: str) -
         a.kill()
 
 
-def verify(path: Path, config: str, *words: str) -> Result:
-    file = path / "verify.toml"
+def offline(path: Path, config: str, verb: str, *words: str) -> Result:
+    file = path / "offline.toml"
     file.write_text(config)
-    line = ["cluster", "verify", str(path / "a"), "--config", str(file), *words]
+    line = ["cluster", verb, str(path / "a"), "--config", str(file), *words]
     return CliRunner().invoke(latermq, line)

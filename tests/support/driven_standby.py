@@ -18,6 +18,7 @@ from latermq_broker.replication.shipper import Shipper
 from latermq_broker.replication.standby import Standby
 from latermq_broker.store.files import Files
 from latermq_broker.store.log.commit_log import CommitLog, WrittenPiece
+from support.log_in_memory import LogInMemory
 
 CLUSTER: Final = "test"
 DIRECTORY: Final = Path("/standby")
@@ -53,7 +54,11 @@ class DrivenStandby:
     """Made in a running loop; `now_ms` is what its clocks say."""
 
     def __init__(
-        self, shipped: ShippedLog, config: Config, files: Files, now_ms: Callable[[], int]
+        self,
+        shipped: ShippedLog | LogInMemory,
+        config: Config,
+        files: Files,
+        now_ms: Callable[[], int],
     ) -> None:
         self._shipped = shipped
         copy = LocalCopy(DIRECTORY, config.store, files, Note(CLUSTER, 0))

@@ -236,7 +236,7 @@ class LocalCopy:
             if find_log(self._files, self._directory).segments:
                 raise StoreUnusableError(
                     f"{self._directory} holds the log of a broker that was alone: name an empty "
-                    "directory. Nothing was changed"
+                    "directory, or see `latermq cluster adopt --help`. Nothing was changed"
                 )
             write_note(self._files, self._directory, new)
             return new

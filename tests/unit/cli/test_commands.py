@@ -17,7 +17,9 @@ from latermq_cli.terminal.commands import CommandGroup, RootGroup
 from latermq_cli.terminal.failures import CommandError, RefusedError, error_of
 from support.cli_rig import CliRig
 
-NO_BROKER = (("backup", "list"), ("backup", "verify"), ("cluster", "verify"))
+NO_BROKER = (
+    ("backup", "list"), ("backup", "verify"), ("cluster", "adopt"), ("cluster", "verify")
+)  # fmt: skip
 HEAVY = ("grpc", "google", "latermq_proto", "asyncio", "xxhash")
 
 
