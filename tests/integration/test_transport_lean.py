@@ -454,30 +454,6 @@ async def test_a_restart_under_load_refuses_no_call() -> None:
     await server.drain(1_000)
 
 
-@pytest.mark.parametrize("reads", [True, False])
-async def test_a_drain_says_whether_all_that_was_answered_went_out(reads: bool) -> None:
-    """More than kernel and transport hold, to a peer with windows as large as they get."""
-    answer = bytes(16 << 20)
-    server = LeanServer(
-        {"/s/M": Method.unary(lambda request, call: answer)},
-        ServerConfig(listen="127.0.0.1:0"),
-        Http2Config(output_bytes_max=len(answer)),
-    )
-    await server.start()
-    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server), limit=1)
-    call = headers(1) + frames.frame(frames.DATA, frames.END_STREAM, 1, bytes(5))
-    writer.write(HELLO + OPEN_WINDOWS + call)
-    await reader.readexactly(1)  # the asyncio stream stops reading once it has two
-    if reads:
-        draining = asyncio.create_task(server.drain(int(TIMEOUT_S * 1_000)))
-        while await reader.read(1 << 20):
-            pass
-        assert await draining
-    else:
-        assert not await server.drain(0)
-    writer.close()
-
-
 def test_a_broker_chooses_it_by_its_configuration(tmp_path: Path) -> None:
     pytest.importorskip("cryptography")
     text = '[server]\ntransport = "lean"\n[tls]\nenabled = true\n'

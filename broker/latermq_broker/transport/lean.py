@@ -1,7 +1,8 @@
 """The lean transport: our own HTTP/2 and gRPC on the event loop, for the services' handlers.
 
 It makes a connection's parts for each accepted socket, keeps the open ones, and lets them go in
-order: stop accepting, tell every peer, wait, then end what is left.
+order: stop accepting, tell every peer, wait, then end what is left. Before that it may hold calls:
+who is to serve them is not there yet.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ import logging
 import random
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from latermq_broker.callbacks import do_nothing
@@ -34,7 +36,9 @@ log = logging.getLogger("latermq.transport")
 
 AGE_JITTER: Final = 0.1
 TLS_DIRECTORY: Final = "tls"
+GOING_DOWN: Final = "the broker is going down"
 GREETING_MS_MAX: Final = 1_000  # for connections that were accepted but not looked at yet
+QUIET_LOOK_S: Final = 0.005
 LAST_WORDS_S: Final = 1.0  # for answers and GOAWAY to get out, after the grace
 
 
@@ -94,9 +98,10 @@ class LeanServer:
         self.turns = Turns()
         self._connections: set[ShellProtocol] = set()
         self._connection_count = 0
+        self._holds = False
         self._draining = False
         self.on_drop: Callable[[], None] = do_nothing  # told that answers may not have gone out
-        self._cut_off = False  # while draining, a connection was
+        self._cut_off = False  # while it holds or drains, a connection was
         self._away = False
         self._all_left = asyncio.Event()
         self._all_left.set()
@@ -168,7 +173,7 @@ class LeanServer:
 
     def come_back(self) -> None:
         """Serve again at the port. Raises ConfigError: somebody else has it."""
-        if self._away and not self._draining:
+        if self._away and not (self._holds or self._draining):
             self._away = False
             self._listener.start()
 
@@ -177,6 +182,35 @@ class LeanServer:
         for connection in list(self._connections):
             connection.abort()
         self.on_drop()
+
+    async def hold(self, grace_ms: int) -> bool:
+        """Begin no more calls, and let those that were begun finish for `grace_ms`, then end them.
+
+        Port and connections stay open, and what comes waits until `drain` says that it was not
+        begun: so it may be sent again to whoever serves then.
+        Returns whether all that was answered went out.
+        """
+        self._holds = True
+        for connection in self._connections:
+            connection.connection.begin_no_more()
+        if not await self._quiet(grace_ms / 1_000):
+            for connection in list(self._connections):
+                connection.serving.abort_all(GrpcCode.UNAVAILABLE, GOING_DOWN)
+            await self._quiet(LAST_WORDS_S)
+        for connection in list(self._connections):
+            if not connection.is_quiet:
+                connection.abort()
+                self._cut_off |= connection.cut_off
+        return not self._cut_off
+
+    async def _quiet(self, wait_s: float) -> bool:
+        """Wait until nothing that was begun is left; whether that came to be."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                while not all(each.is_quiet for each in self._connections):
+                    await asyncio.sleep(QUIET_LOOK_S)
+                return True
+        return False
 
     async def drain(self, grace_ms: int) -> bool:
         """Accept nothing new, let calls finish for `grace_ms`, then end the rest.
@@ -200,7 +234,7 @@ class LeanServer:
 
     async def _end_all(self) -> None:
         for connection in list(self._connections):
-            connection.serving.abort_all(GrpcCode.UNAVAILABLE, "the broker is going down")
+            connection.serving.abort_all(GrpcCode.UNAVAILABLE, GOING_DOWN)
             connection.connection.fail(ConnectionFault(ErrorCode.NO_ERROR, "going down"))
             connection.wake()
         try:
@@ -214,6 +248,8 @@ class LeanServer:
     def joined(self, protocol: ShellProtocol) -> None:
         self._connections.add(protocol)
         self._all_left.clear()
+        if self._holds:
+            protocol.connection.begin_no_more()
         if self._draining:
             asyncio.get_running_loop().call_soon(protocol.shut_down)
         elif self._away:  # it was being greeted
@@ -221,7 +257,7 @@ class LeanServer:
 
     def left(self, protocol: ShellProtocol) -> None:
         self._connections.discard(protocol)
-        self._cut_off |= self._draining and protocol.cut_off
+        self._cut_off |= (self._holds or self._draining) and protocol.cut_off
         self._listener.left(protocol.counted_host)
         fault = protocol.connection.fault
         if fault is not None and fault.code is not ErrorCode.NO_ERROR:

@@ -141,6 +141,13 @@ class ShellProtocol(asyncio.Protocol):
         self.connection.shut_down(self._now_ms())
         self._settle()
 
+    @property
+    def is_quiet(self) -> bool:
+        """Return whether all that was begun is answered, and with the kernel."""
+        connection, transport = self.connection, self._transport
+        unwritten = transport is not None and transport.get_write_buffer_size()
+        return not (connection.open or connection.outbound.size or unwritten)
+
     def abort(self) -> None:
         """Close without a word."""
         self._give_up()

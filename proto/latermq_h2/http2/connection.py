@@ -96,6 +96,10 @@ class Connection(ConnectionBase):
         self._control.ping(SHUTDOWN_PING)
         self._deadlines.set(GOING, now_ms + GOING_MS_MAX)
 
+    def begin_no_more(self) -> None:
+        """Keep nothing of calls that come from now on; the GOAWAY that ends it leaves them out."""
+        self.streams.serve_no_more(announced=False)
+
     def _on_goaway(self, flags: int, stream_id: int, payload: bytes, now_ms: int) -> None:
         """The peer opens no more streams; those that are open finish."""
         if stream_id:
@@ -163,7 +167,7 @@ class Connection(ConnectionBase):
             return
         self._serves_last_calls = True
         self._deadlines.clear(GOING)
-        self.streams.last_id_served = self.streams.last_id
+        self.streams.serve_no_more(announced=True)
         self.outbound.put(frames.goaway(self.streams.last_id, ErrorCode.NO_ERROR))
         self._emptied()
 

@@ -77,6 +77,7 @@ class Streams:
     ) -> None:
         self.last_id = 0
         self.last_id_served = frames.STREAM_ID_MAX  # later ones are ignored
+        self._is_announced = True  # to the peer; else it will be
         self.changes = 0  # streams opened and forgotten
         self._open = open_streams
         self._sink = sink
@@ -97,6 +98,15 @@ class Streams:
         self._window_updates_left = limits.window_updates_burst
         self._gaps: list[tuple[int, int]] = []
         self._muted = Muted()
+
+    def serve_no_more(self, *, announced: bool) -> None:
+        """Ignore streams that open from now on.
+
+        Args:
+            announced: a GOAWAY says so; else the peer does not know yet, and opens as many as ever.
+        """
+        self.last_id_served = self.last_id
+        self._is_announced = announced
 
     def reset(self, stream: Stream, code: ErrorCode) -> None:
         """End a stream with RST_STREAM; the sink is not told."""
@@ -126,12 +136,15 @@ class Streams:
         if stream_id <= self.last_id:
             self._on_later_block(block, now_ms)
             return
+        if stream_id > self.last_id_served:
+            if self._is_announced:
+                self._control.charge(now_ms, "requests after GOAWAY")
+            else:
+                self._begun += 1  # no more is asked of its frames than of a call that is served
+            return
         if stream_id > self.last_id + 2:
             self._gaps.append((self.last_id, stream_id))
             del self._gaps[:-GAPS_MAX]
-        if stream_id > self.last_id_served:
-            self._control.charge(now_ms, "requests after GOAWAY")
-            return
         self.last_id = stream_id
         if len(self._open) >= self._limits.streams_max:
             self._refuse(stream_id, ErrorCode.REFUSED_STREAM, now_ms)

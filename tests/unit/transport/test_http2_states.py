@@ -13,7 +13,7 @@ from latermq_h2.hpack.encoder import encode, literal
 from latermq_h2.http2 import frames
 from latermq_h2.http2.connection import GOING_MS_MAX
 from latermq_h2.http2.connection_base import EXCUSED_MS, LATE_MS_MAX
-from latermq_h2.http2.frames import ErrorCode
+from latermq_h2.http2.frames import ConnectionFault, ErrorCode
 from support.http2_peer import (
     HELLO,
     OPEN_WINDOWS,
@@ -355,6 +355,27 @@ class TestLife:
             outbound.send_whole(stream, b"\x88", (b"x",), 1, b"\x88")
         assert peer.connection.over
         assert peer.connection.next_deadline() is None
+
+    def test_calls_that_wait_are_left_out_by_the_goaway_that_ends_it(self) -> None:
+        """However many: nobody is to be sent away before the last who was begun is answered."""
+        peer = Peer(Echo(answers=False))
+        peer.send(headers(1) + headers(3, end=True))
+        peer.connection.begin_no_more()
+        assert peer.send(b"".join(headers(each, end=True) for each in range(5, 20_001, 2))) == []
+        assert peer.send(headers(20_001) + data(20_001, b"later", end=True)) == []
+        assert peer.send(frames.rst_stream(20_001, 8)) == []
+        assert peer.connection.open.keys() == {1, 3}
+        peer.send(data(1, b"of a call that was begun", end=True))
+        assert peer.sink.records[1].ended
+        outbound = peer.connection.outbound
+        for stream in list(peer.connection.open.values()):
+            outbound.send_whole(stream, b"\x88", (b"x",), 1, b"\x88")
+        peer.take()
+        assert not peer.connection.over
+        peer.connection.fail(ConnectionFault(ErrorCode.NO_ERROR, "going down"))
+        [goaway] = peer.take()
+        assert struct.unpack(">II", goaway.payload[:8]) == (3, 0)
+        assert peer.sink.records.keys() == {1, 3}
 
     def test_the_second_step_does_not_wait_for_ever(self) -> None:
         peer = Peer()
