@@ -82,3 +82,18 @@ async def test_an_owner_that_stands_still_is_left(peers: Peers, addresses: list[
         await answered(peers, b"new")
     for each in (server, stopped):
         await each.drain(0)
+
+
+async def test_a_call_that_waits_at_an_owner_that_hands_over_is_answered_by_the_next(
+    peers: Peers, addresses: list[str]
+) -> None:
+    old = await owner(addresses[0], b"old")
+    assert await peers.call(0, PATH, b"", (), SOON_S) == b"old"
+    assert await old.hold(0)
+    call = asyncio.create_task(peers.call(0, PATH, b"", (), SOON_S))
+    await asyncio.sleep(SHORT_S)
+    assert not call.done()
+    new = await owner(addresses[1], b"new")
+    await old.drain(0)
+    assert await call == b"new"
+    await new.drain(0)

@@ -1,7 +1,8 @@
 """Calls from this shard to the others, over grpc.aio: a channel per address, opened on first use.
 
-Of a shard's addresses only its owner's is open. The one that answered last is called, until it does
-not; then all are tried in turns.
+Of a shard's addresses its owner's is open, and for a moment one's that hands its log over: what it
+was called for waits there, and ends with the connection. The one that answered last is called,
+until it does not; then all are tried in turns.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from latermq_broker.errors import ConfigError
 
 UNLIMITED: Final = -1
 TURN_S: Final = 0.25  # for one address, where there are several
+TRIES: Final = 2  # of a call: at an owner that hands over, and at the next one
 GONE: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 OPTIONS: Final = (
     ("grpc.max_receive_message_length", UNLIMITED),
@@ -58,28 +60,35 @@ class Peers:
     ) -> bytes:
         """Have another shard answer a unary call; one that is just starting is waited for.
 
+        Where it has several addresses, a call that a connection took with it is made once more: by
+        whom it came from it would be, too, but perhaps while nobody serves.
+
         Raises:
             PeerError: it does not answer, or not in time.
         """
         loop = asyncio.get_running_loop()
         end_s = loop.time() + timeout_s
         where = f"shard {shard} at {' or '.join(self._addresses[shard])}"
-        try:
-            async with asyncio.timeout_at(end_s):
-                channel = await self._answering(shard)
-        except TimeoutError as error:
-            raise PeerError(f"{where}: nobody answers") from error
-        turn = self._turns[shard]
-        try:
-            answer: bytes = await channel.unary_unary(path)(
-                request, metadata=tuple(metadata), timeout=max(end_s - loop.time(), 0.001),
-                wait_for_ready=True,
-            )  # fmt: skip
-        except grpc.aio.AioRpcError as error:
-            if error.code() in GONE:
-                self._turns[shard] = turn + 1
-            raise PeerError(f"{where}: {error.details() or error.code().name}") from error
-        return answer
+        tries = min(len(self._addresses[shard]), TRIES)
+        while True:
+            try:
+                async with asyncio.timeout_at(end_s):
+                    channel = await self._answering(shard)
+            except TimeoutError as error:
+                raise PeerError(f"{where}: nobody answers") from error
+            turn, tries = self._turns[shard], tries - 1
+            try:
+                answer: bytes = await channel.unary_unary(path)(
+                    request, metadata=tuple(metadata), timeout=max(end_s - loop.time(), 0.001),
+                    wait_for_ready=True,
+                )  # fmt: skip
+            except grpc.aio.AioRpcError as error:
+                if error.code() in GONE:
+                    self._turns[shard] = turn + 1
+                if not tries or error.code() is not grpc.StatusCode.UNAVAILABLE:
+                    raise PeerError(f"{where}: {error.details() or error.code().name}") from error
+            else:
+                return answer
 
     async def close(self) -> None:
         """End every call that is under way."""
