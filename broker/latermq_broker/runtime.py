@@ -48,12 +48,7 @@ from latermq_broker.pump.event_loop import Ending, Signals, loop_factory
 from latermq_broker.pump.pump import Pump
 from latermq_broker.services.call.handler import MethodTable
 from latermq_broker.services.registry import Services, assemble
-from latermq_broker.services.v1.first_admin import (
-    make_first_admin,
-    refuse_open_door,
-    warn_of_open_door,
-    warn_of_open_files,
-)
+from latermq_broker.services.v1.first_admin import look_at_the_door, refuse_open_door
 from latermq_broker.store.directory import LOCK_NAME, LOG_NAME, refuse_replica, refuse_shard
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.store import Store
@@ -256,7 +251,7 @@ async def _serve(
         pump = Pump(engine, clock, config, disk, ending.failed)
         shards = membership.join(engine, pump) if membership is not None else None
         services = assemble(engine, pump, config, shards)
-        _look_at_the_door(engine, clock, config)
+        look_at_the_door(engine, config, LOG_NAME, clock.now_ms())
         pump.on_ready = services.parked.wake
         manager = _managed(services, pump)
         server = _server(services.methods, config)
@@ -284,12 +279,14 @@ async def _serve(
                 manager.stopping()
             if meeting is not None:
                 meeting.close()  # before the ports: who comes now waits for LOCK
-            drained = await _drain(services, server, ending.drain_ms_max)
+            holds = owner is not None and ending.failure is None
+            drained = await _drain(services, server, ending.drain_ms_max, holds=holds)
             drained &= not cut_offs.lost_since(clock.now_ms() - config.delivery.auto_renew_lease_ms)
             if owner is not None:
                 if ending.failure is None:
                     await owner.hand_over(LAST_WORDS_MS, pump.conclude(drained=drained))
                 ending.let_go()
+                await server.drain(0)
                 await owner.stop()
             await pump.stop()
     finally:
@@ -401,15 +398,6 @@ def _meeting_point(
     return MeetingPoint(config.server.directory / LOCK_NAME, ports, on_go)
 
 
-def _look_at_the_door(engine: Engine, clock: SystemClock, config: Config) -> None:
-    """Who may come in: say it when everybody may, make the first admin when nobody could."""
-    if config.auth.enabled:
-        directory = config.server.directory
-        make_first_admin(engine, config.auth, directory, clock.now_ms())
-        warn_of_open_files(directory / LOG_NAME)
-    warn_of_open_door(config)
-
-
 def _say_ready(address: str, announce: Callable[[str], None], manager: ServiceNotices) -> None:
     announce(f"latermq ready on {address}")
     manager.ready(address)
@@ -482,15 +470,25 @@ def _close(
     return True
 
 
-async def _drain(services: Services, server: "GrpcioServer | LeanServer", grace_ms: int) -> bool:
-    """Let the clients go; whether all that was answered went out."""
+async def _drain(
+    services: Services, server: "GrpcioServer | LeanServer", grace_ms: int, *, holds: bool
+) -> bool:
+    """Answer what was begun, and let the clients go; whether all that was answered went out.
+
+    Args:
+        holds: they stay, and what they call waits: another broker is to serve them.
+    """
     log.info("draining")
     services.health.set_serving(False)
     services.parked.drain()
     services.reconnects.drain()
     if services.shards is not None:
         services.shards.drain()
-    drained = await server.drain(grace_ms)
+    if holds:
+        assert isinstance(server, LeanServer), "checked with the configuration"
+        drained = await server.hold(grace_ms)
+    else:
+        drained = await server.drain(grace_ms)
     if services.shards is not None:
         await services.shards.close()
     return drained

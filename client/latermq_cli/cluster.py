@@ -82,8 +82,8 @@ def show(endpoint: str, as_json: bool) -> None:
 def hand_over(endpoint: str, as_json: bool) -> None:
     """Have the owner of a replicated log hand it over to whoever stands by for it.
 
-    It answers what it has, tells its clients to reconnect, closes its port and stands by itself;
-    another serves at once. If none does it takes the log up again after 2 to 2.7 s. Only the
+    It answers what it has, has calls wait until another serves, closes its port and stands by
+    itself. If none does it takes the log up again after 2 to 2.7 s. Only the
     owner answers, so name all addresses, A:8081;B:8081, if you do not know which it is. A broker
     that is stopped (SIGTERM) hands over by itself.
     """

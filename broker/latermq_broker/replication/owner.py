@@ -11,10 +11,10 @@ is only of what every reader takes for valid. While the owner does not serve the
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import aclosing, suppress
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 from latermq_broker.callbacks import do_nothing, ignore
 from latermq_broker.deferred import Later
@@ -27,12 +27,14 @@ from latermq_broker.errors import (
     StoreReadOnlyError,
 )
 from latermq_broker.observability.replication_figures import OWNER, Others, ReplicationFigures
+from latermq_broker.replication.batch import cluster_hash
 from latermq_broker.replication.entry_range import read_range
 from latermq_broker.replication.note import Note
-from latermq_broker.replication.reader import Piece
-from latermq_broker.replication.replicated_log import Offset, ReplicatedLog
+from latermq_broker.replication.reader import Piece, Reader
+from latermq_broker.replication.replicated_log import Entry, Offset, ReplicatedLog
 from latermq_broker.replication.shipper import Shipment
 from latermq_broker.replication.tenure import Gap, Tenure
+from latermq_broker.replication.validity import Verdict
 from latermq_broker.store.files import NO_ROOM_ERRNOS
 from latermq_broker.store.log.commit_log import CommitLog, WrittenPiece
 from latermq_broker.store.log.segment import SEGMENT_HEADER_BYTES, Segment
@@ -43,6 +45,8 @@ TICK_S: Final = 0.05
 NOTE_S: Final = 5.0
 NOTE_BYTES: Final = 16 << 20  # of the log, which a start would read again
 ENDING_S: Final = 1.0  # for the last note
+NEXT_S: Final = 1.0  # for another broker to own what was handed over
+OPENS_S: Final = 0.1  # from its first batch to its open port, and what it may be late
 
 
 class Owner:
@@ -112,7 +116,9 @@ class Owner:
                 raise StoreReadOnlyError(f"not in the replicated log: {self._failure}")
 
     async def hand_over(self, wait_ms: int, synced: Later[None]) -> None:
-        """Hand the log over; give it up after `wait_ms`.
+        """Hand the log over; give it up after `wait_ms`. Return when the next owner serves.
+
+        Nobody is waited for where no standby is heard of, nor for more than NEXT_S.
 
         Args:
             synced: a quorum and the disk have all that was written, and nothing will be.
@@ -126,6 +132,11 @@ class Owner:
                 await self._over.wait()
         if self._tenure.handed_over:
             log.info("handed over", extra={"position": self._tenure.valid_end})
+            if self.others().standbys:
+                known = self._tenure.reader
+                address = cluster_hash(self._note.cluster), self._note.shard
+                reader = Reader(*address, known.standing, known.offset)  # that one stays as it is
+                await _until_owned(self._replicated_log, reader)
 
     async def stop(self) -> None:
         """Let go. Whoever waits for a quorum is told that it is over."""
@@ -320,6 +331,18 @@ class Owner:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("replication failed", exc_info=error)
             self._fail(error)
+
+
+async def _until_owned(replicated_log: ReplicatedLog, reader: Reader) -> None:
+    """Read on until there is an owner that appends, whose port is open soon."""
+    tail = cast("AsyncGenerator[Entry, None]", replicated_log.tail(reader.offset))
+    with suppress(TimeoutError, StoreError):
+        async with asyncio.timeout(NEXT_S), aclosing(tail):
+            async for entry in tail:
+                if reader.read(entry)[0] is Verdict.VALID:  # only an owner's batch is
+                    break
+        log.info("another broker is the owner")
+        await asyncio.sleep(OPENS_S)
 
 
 async def _trim_before(replicated_log: ReplicatedLog, offset: Offset) -> None:

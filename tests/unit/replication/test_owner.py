@@ -12,12 +12,14 @@ from latermq_broker.config.config import ServerConfig
 from latermq_broker.deferred import Later
 from latermq_broker.engine.state.model import Outgoing
 from latermq_broker.errors import ConfigError, StoreReadOnlyError
+from latermq_broker.observability.replication_figures import STANDBY, Member, MemberSeen, Others
 from latermq_broker.replication import owner as owner_module
 from latermq_broker.replication.batch import cluster_hash, encode_batch, fence_of, hand_over_of
 from latermq_broker.replication.note import Note, read_note
 from latermq_broker.replication.owner import Owner
 from latermq_broker.replication.reader import Reader
 from latermq_broker.replication.replica import Replica, ReplicaPlace
+from latermq_broker.replication.shipper import Shipper
 from latermq_broker.replication.tenure import PAUSE_MS, Tenure
 from latermq_broker.replication.validity import EMPTY, judge
 from latermq_broker.runtime import _own
@@ -239,6 +241,52 @@ async def test_an_owner_that_stops_hands_over_what_all_have(fate: str) -> None:
     assert replicated_log.entries[-1] == encode_batch(last)
     with pytest.raises(StoreReadOnlyError):
         owner.until_kept(1)
+
+
+@pytest.mark.parametrize("by", [None, "nobody", "a fence", "an owner"])
+async def test_who_handed_over_reads_on_until_another_serves(
+    monkeypatch: pytest.MonkeyPatch, by: str | None
+) -> None:
+    """It is to let its clients go when they find somebody, and soon if they do not.
+
+    Args:
+        by: whom the log is taken over by; None: nobody stands by.
+    """
+    monkeypatch.setattr(owner_module, "OPENS_S", 0.0)
+    monkeypatch.setattr(owner_module, "NEXT_S", patient(30) if by == "an owner" else 0.1)
+    shop = cluster_hash("shop")
+    fence, after = fence_of(shop, 0, 1, 7), fence_of(shop, 0, 3, 9)
+    replicated_log = LogInMemory()
+    replicated_log.entries.append(encode_batch(fence))
+    _, standing = judge(EMPTY, fence, 0)
+    owned = Tenure(fence, Reader(shop, 0, standing, 1), 5_000, 0)
+    owner = Owner(replicated_log, owned, a_log(), lambda: 5_000, Note("shop", 0), lambda _: None)
+    failures: list[BaseException] = []
+    owner.on_failure = failures.append
+    if by is not None:
+        standby = MemberSeen("b:/b", Member("b:1", 0, STANDBY, 1, 0, 0, "1"), 0, silent=False)
+        owner.others = lambda: Others((standby,), heard=True)
+    synced: Later[None] = Later()
+    synced.give(None)
+    handing = asyncio.create_task(owner.hand_over(60_000, synced))
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    async with asyncio.timeout(patient(30)):
+        while len(replicated_log.entries) < 2:
+            await asyncio.sleep(0)
+        stale = Shipper(fence, 0).ship(0, beat=True)  # of the old owner: it counts no more
+        replicated_log.entries += [each.entry for each in stale]
+        if by in ("a fence", "an owner"):
+            replicated_log.entries.append(encode_batch(after))
+        if by == "an owner":
+            await asyncio.sleep(0.1)
+            assert not handing.done()
+            replicated_log.entries += [each.entry for each in Shipper(after, 0).ship(0, beat=True)]
+        await handing
+    waited = loop.time() - began_s >= 0.1
+    assert waited is (by is not None)
+    assert failures == []
+    await owner.stop()
 
 
 @pytest.mark.parametrize("how", ["paused", "unproven"])

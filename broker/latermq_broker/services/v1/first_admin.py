@@ -23,7 +23,16 @@ FIRST_ADMIN: Final = "root"
 CREDENTIALS_NAME: Final = "root-credentials"
 
 
-def make_first_admin(engine: Engine, config: AuthConfig, directory: Path, now_ms: int) -> None:
+def look_at_the_door(engine: Engine, config: Config, log_name: str, now_ms: int) -> None:
+    """Say who may come in when everybody may; make the first admin when nobody could."""
+    if config.auth.enabled:
+        directory = config.server.directory
+        _make_first_admin(engine, config.auth, directory, now_ms)
+        warn_of_open_files(directory / log_name)
+    _warn_of_open_door(config)
+
+
+def _make_first_admin(engine: Engine, config: AuthConfig, directory: Path, now_ms: int) -> None:
     """Make an admin, if there is none; its record is in the file, not yet synced.
 
     Raises:
@@ -84,7 +93,7 @@ def refuse_open_door(config: Config) -> None:
         )
 
 
-def warn_of_open_door(config: Config) -> None:
+def _warn_of_open_door(config: Config) -> None:
     """Say that everybody may come in, unless the configuration wants that."""
     if config.auth.open_beyond_loopback is OpenBroker.WARN and _is_open(config):
         log.warning(
