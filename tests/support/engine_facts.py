@@ -5,11 +5,13 @@ from copy import deepcopy
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import DeadFilter, DeadLetter
 from support.index_contents import indexed
+from support.recount import leased
 
 
 def facts(engine: Engine) -> dict[str, object]:
     """Everything that is derived from the log, as it is now."""
     state = engine._state
+    assert state.leased == leased(engine)
     return {
         "deliveries": {id: one.key() for id, one in state.leases.deliveries.items()},
         "timer": sorted(state.timer.in_order()),

@@ -1,5 +1,8 @@
 """Invariant I9, counted anew: what needs each segment, and that everything needed is readable."""
 
+from collections import Counter
+
+from latermq_broker.delivery.leases.lease import State
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.segment_use import SegmentUses
 
@@ -56,6 +59,13 @@ def recount_lossy(engine: Engine) -> dict[int, tuple[object, ...]]:
     return uses.facts()
 
 
+def leased(engine: Engine) -> Counter[int]:
+    """As `EngineState.leased`, from every delivery."""
+    deliveries = engine._state.leases.deliveries.values()
+    return Counter(one.group_id for one in deliveries if one.state is State.LEASED)
+
+
 def check_uses(engine: Engine) -> None:
     assert engine._state.uses.facts() == recount(engine)
+    assert engine._state.leased == leased(engine)
     assert engine.store.dropped.start <= engine.store.log.start

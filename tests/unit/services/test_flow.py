@@ -11,6 +11,7 @@ from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from support.engine_rig import EngineRig
 from support.fake_call import FakeCall
 from support.messaging import Messaging
+from support.recount import check_uses
 from support.virtual_loop import InlineThreads, virtually
 from support.wire_requests import message
 
@@ -104,6 +105,41 @@ class TestEngine:
         rig.ack(one)
         assert rig.engine.limits.in_flight("billing") == 1
         assert rig.engine.limits.in_flight("nobody") == 0
+
+    def test_in_flight_follows_whatever_ends_a_lease(self) -> None:
+        """An offset set back, an end of the lease, a restart, what is deleted and made anew."""
+        rig = EngineRig()
+
+        def held() -> int:
+            check_uses(rig.engine)
+            return rig.engine.limits.in_flight("billing")
+
+        for topic in ("orders", "other"):
+            rig.send("m1", "m2", "m3", topic=topic)
+            rig.receive(topic=topic, lease_ms=60_000)
+        assert held() == 6
+        rig.engine.queues.commit("billing", "orders", 0, 1, rig.now_ms)
+        assert held() == 4
+        assert len(rig.receive(count=1, lease_ms=1_000)) == 1
+        rig.checkpoint()
+        rig.crash()
+        assert held() == 5
+        rig.advance(2_000)
+        assert held() == 4
+        rig.crash()
+        assert held() == 4
+        rig.engine.topics.delete("other", rig.now_ms)
+        assert held() == 1
+        rig.send("n1", topic="other")
+        rig.receive(topic="other", lease_ms=60_000)
+        assert held() == 2
+        rig.crash()
+        assert held() == 2
+        rig.engine.groups.delete("billing", rig.now_ms)
+        assert held() == 0
+        rig.receive(topic="orders", count=2)
+        assert held() == 2
+        assert len(rig.engine._state.leased) == 1
 
 
 async def test_messages_per_second() -> None:

@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import Final
 
 from latermq_broker.catalog.limits import FIELDS, Limit, Limits, Scope, encode_limit
-from latermq_broker.delivery.leases.lease import State
 from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.state.state import EngineState
 from latermq_broker.errors import BadRequestError, NotFoundError, TooManyRequestsError
@@ -79,12 +78,5 @@ class LimitAdmin:
 
     def in_flight(self, group_name: str) -> int:
         """Messages that the group holds leased, of all topics."""
-        state = self._state
-        group = state.catalog.group(group_name)
-        if group is None:
-            return 0
-        return sum(
-            subscription.counts[State.LEASED]
-            for (group_id, _), subscription in state.subscriptions.items()
-            if group_id == group.id
-        )
+        group = self._state.catalog.group(group_name)
+        return 0 if group is None else self._state.leased.get(group.id, 0)

@@ -34,7 +34,7 @@ def _take_up(state: EngineState, ready: Iterable[Delivery]) -> None:
     all_told = census(state.leases)
     for (place, delivery_state), count in all_told.counts.items():
         subscription = state.subscription(place.group_id, place.topic_id)
-        subscription.counts[delivery_state] += count
+        subscription.count(delivery_state, count)
     if all_told.positions:
         state.uses.hold_all(all_told.positions)
     for first_attempt in all_told.first_attempts:

@@ -154,6 +154,7 @@ class DeliveryApplier:
         """Lend messages that the group had not received yet."""
         if not positions:
             return ()
+        assert len(places) == len(offsets) == len(positions) == len(lengths)
         state = self._state
         holder = _holder(state, lease)
         state.leases.lend_new(
@@ -167,7 +168,7 @@ class DeliveryApplier:
             lease.invisible_ms,
         )
         state.uses.hold_all(positions)
-        subscription.counts[State.LEASED] += len(positions)
+        subscription.count(State.LEASED, len(positions))
         subscription.last_consumed_ms = at.store_ms
         return range(lease.first_id, lease.first_id + len(positions))
 
@@ -196,8 +197,7 @@ class DeliveryApplier:
             return None
         _, before, place, offset, positions, generation, deadline_ms, first_attempt, _ = ended
         subscription = state.subscription(place.group_id, place.topic_id)
-        subscription.counts[before] -= len(ids)
-        assert subscription.counts[before] >= 0
+        subscription.count(before, -len(ids))
         if state.counts_flow and (before is State.LEASED or before is State.ACKED):
             _count_acks(state, subscription, ended)
         state.uses.hold_all(positions, -1)
@@ -210,6 +210,7 @@ class DeliveryApplier:
 
     def _finish_acked(self, subscription: Subscription, key: int) -> None:
         """Finish what was acknowledged of a message group and has nothing before it any more."""
+        assert key
         deliveries, gate = self._state.leases.deliveries, subscription.ordered()
         while (group := gate.groups.get(key)) is not None and group.live:
             delivery_id = group.live[0][1]
@@ -324,7 +325,7 @@ class DeliveryApplier:
             group_id=subscription.group_id, topic_id=subscription.topic_id, **numbers
         )
         self._state.uses.hold(delivery.position)
-        subscription.counts[State.READY] += 1
+        subscription.count(State.READY, 1)
         if delivery.order_key:
             subscription.ordered().enter(delivery.order_key, delivery.offset, delivery.id)
         return delivery
@@ -332,11 +333,10 @@ class DeliveryApplier:
     def _move(self, subscription: Subscription, delivery: Delivery, event: Event) -> None:
         counts = subscription.counts
         before = delivery.state
-        counts[before] -= 1
-        assert counts[before] >= 0
+        subscription.count(before, -1)
         state = self._state.leases.step(delivery, event)
         if state in counts:
-            counts[state] += 1
+            subscription.count(state, 1)
         else:
             self._state.uses.release(delivery)
         if key := delivery.order_key:
@@ -401,8 +401,7 @@ def _leave_in_order(
 def void(state: EngineState, subscription: Subscription, delivery: Delivery) -> None:
     """Forget a delivery, whatever its state: its handles are good for nothing."""
     before = delivery.state
-    subscription.counts[before] -= 1
-    assert subscription.counts[before] >= 0
+    subscription.count(before, -1)
     if key := delivery.order_key:
         ready = before not in IN_HAND
         subscription.ordered().leave(key, delivery.offset, delivery.id, ready=ready)
@@ -451,6 +450,7 @@ def drop_subscription(state: EngineState, key: tuple[int, int]) -> None:
         for delivery in state.leases.of(*key):
             state.uses.release(delivery)
             state.leases.drop(delivery)
+        subscription.count(State.LEASED, -subscription.counts[State.LEASED])
     subscription.ready.close()
 
 

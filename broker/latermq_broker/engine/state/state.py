@@ -75,6 +75,7 @@ class Subscription:
     """One group's progress on one topic."""
 
     __slots__ = (
+        "_leased",
         "counts",
         "cursors",
         "flow",
@@ -88,7 +89,9 @@ class Subscription:
         "turn",
     )
 
-    def __init__(self, group_id: int, topic_id: int, ready: Lane | RankedLanes) -> None:
+    def __init__(
+        self, group_id: int, topic_id: int, ready: Lane | RankedLanes, leased: dict[int, int]
+    ) -> None:
         self.group_id = group_id
         self.topic_id = topic_id
         self.gate: FifoGate | None = None  # once it had to keep an order
@@ -96,10 +99,23 @@ class Subscription:
         self.cursors: dict[int, int] = {}  # queue id → next offset; absent: earliest retained
         self.ready = ready  # its deliveries that are READY, but those of a message group
         self.counts = {State.READY: 0, State.LEASED: 0, State.BACKOFF: 0, State.ACKED: 0}
+        self._leased = leased  # the state's: its group's, of all topics
         self.last_consumed_ms = 0
         self.flow: Flow | None = None  # live: once it did something since the start
         self.turn = 0  # live: which lane and which queue goes first
         self.scanned: dict[int, int] = {}  # live: queue id → what the filter has passed over
+
+    def count(self, state: State, change: int) -> None:
+        """Add to how many deliveries are in a state; what is leased is its group's as well."""
+        self.counts[state] += change
+        assert self.counts[state] >= 0
+        if state is State.LEASED:
+            held = self._leased.get(self.group_id, 0) + change
+            assert held >= self.counts[state]
+            if held:
+                self._leased[self.group_id] = held
+            else:
+                self._leased.pop(self.group_id, None)
 
     def unread_from(self, queue_id: int) -> int:
         """The oldest offset that the group may not have been given yet, as far as is written."""
@@ -290,6 +306,8 @@ class EngineState:
             config.transaction.ended_remembered_max, config.transaction.checks_max
         )
         self.subscriptions: dict[tuple[int, int], Subscription] = {}
+        self.leased: dict[int, int] = {}
+        """Group id → messages that it holds leased, of all topics. None: absent."""
         self.dead: dict[int, LetterStates] = {}  # by dead-letter topic id
         self.parking: dict[Letter, tuple[int, int, int]] = {}
         """Letters that park a message group: group id, topic id, order key."""
@@ -337,7 +355,8 @@ class EngineState:
             topic = self.catalog.topic_by_id(topic_id)
             ranked = topic is not None and topic.type is TopicType.PRIORITY
             lanes = RankedLanes(self.leases) if ranked else Lane(self.leases)
-            subscription = self.subscriptions[key] = Subscription(group_id, topic_id, lanes)
+            subscription = Subscription(group_id, topic_id, lanes, self.leased)
+            self.subscriptions[key] = subscription
         return subscription
 
     def cursor(self, subscription: Subscription, queue: ConsumeQueue) -> int:
