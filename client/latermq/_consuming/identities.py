@@ -7,6 +7,10 @@ client id; the old one lives until what it holds is settled and then says farewe
 what it never got.
 
     present ──receive broke──→ stopped ──successor receives──→ retired ──nothing held──→ farewell
+
+Work that outlasts one lost connection after the other would leave an old identity for each, with
+its streams, heartbeats and messages. So when RETIRED_MAX of them hold something and the present
+one breaks too, nothing new is received until everything of one is settled; the log says so.
 """
 
 import asyncio
@@ -29,7 +33,9 @@ from latermq.errors import LaterMQError
 
 log = logging.getLogger("latermq.client")
 
-# A retired identity tries to say farewell for so long; after that its silence says it.
+RETIRED_MAX: Final = 16  # that hold something
+# A retired identity tries to say farewell for so long; after that its silence says it. While more
+# than RETIRED_MAX live, each is given FAREWELL_S_MAX.
 RETIRED_FAREWELL_S_MAX: Final = 30.0
 
 Arrived = Callable[["Identity", Delivery, str], None]
@@ -111,7 +117,8 @@ class Identities:
         self._open_session = open_session
         self._window = window
         self._arrived = arrived
-        self._left = left
+        self._tell_left = left
+        self._settled = asyncio.Event()  # something, since it was cleared
         self._tasks = Tasks()
         self._identities: set[Identity] = set()
         self._renewing = False
@@ -137,6 +144,10 @@ class Identities:
         self._identities.add(identity)
         return identity
 
+    def _left(self, delivery: Delivery, outcome: Outcome) -> None:
+        self._settled.set()
+        self._tell_left(delivery, outcome)
+
     def _broken(self) -> None:
         if self.present.broke and not self._renewing:
             self._renewing = True
@@ -146,9 +157,24 @@ class Identities:
         while self.present.broke:
             old = self.present
             await old.stop()
+            await self._few_hold()
             self.present = await self._successor()
             self._tasks.start(self._retire(old), "latermq retired identity")
         self._renewing = False
+
+    async def _few_hold(self) -> None:
+        """Wait until at most RETIRED_MAX identities hold something."""
+        said = False
+        while (count := sum(each.held_count > 0 for each in self._identities)) > RETIRED_MAX:
+            if not said:
+                said = True
+                log.warning(
+                    "receiving nothing new: connections broke while messages were in hand, now "
+                    "under %d client ids; going on when all of one are settled", count,
+                    extra={"count": count},
+                )  # fmt: skip
+            self._settled.clear()
+            await self._settled.wait()
 
     async def _successor(self) -> Identity:
         """Return an identity that receives, as soon as the broker is there again."""
@@ -169,5 +195,6 @@ class Identities:
 
     async def _retire(self, old: Identity) -> None:
         await old.idle()
-        await old.leave(RETIRED_FAREWELL_S_MAX)
+        crowded = len(self._identities) > RETIRED_MAX
+        await old.leave(FAREWELL_S_MAX if crowded else RETIRED_FAREWELL_S_MAX)
         self._identities.discard(old)

@@ -84,7 +84,8 @@ class Receiver:
             except LaterMQError as error:
                 self._began_s = None
                 failures += 1
-                if may_be_lost(error):
+                never_sent = isinstance(error, UnavailableError) and error.stored is False
+                if may_be_lost(error) and not never_sent:
                     self._broken()
                 await self._pause(error, failures)
                 continue

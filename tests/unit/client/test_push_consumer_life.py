@@ -9,16 +9,13 @@ from typing import Any
 import pytest
 
 from latermq import Delivery
-from latermq._connection.status import error_of
 from latermq._consuming.receiver import ON_ITS_WAY_S
-from latermq._values.endpoints import Endpoints
 from latermq.client import Client
 from latermq.errors import (
     ClosedError,
     GroupNotFoundError,
     UnavailableError,
 )
-from latermq_h2.grpc_code import GrpcCode
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from support.scripted_broker import ScriptedBroker, ScriptedTransport
 from support.virtual_loop import virtually
@@ -121,94 +118,6 @@ async def test_an_absent_broker_does_not_end_it(broker: ScriptedBroker, connect:
         await asyncio.sleep(30)
         broker.deliver(b"one")
         assert (await anext(consumer)).body == b"one"
-
-
-def identities(broker: ScriptedBroker, name: str) -> list[str | bytes]:
-    """Client ids in the order of their first call of that name."""
-    return list(dict.fromkeys(call.headers["x-mq-client-id"] for call in broker.named(name)))
-
-
-@virtually
-async def test_after_a_broken_receive_it_has_a_new_identity(
-    broker: ScriptedBroker, connect: Connect
-) -> None:
-    """The reply may be lost; its leases would be kept alive for as long as their client lives."""
-    broker.deliver(b"held")
-    async with connect() as mq:
-        consumer = mq.push_consumer("orders", group="billing")
-        held = await anext(consumer)
-        broker.refuse("ReceiveMessage", GONE)
-        await asyncio.sleep(45)  # the running poll ends, the next one breaks
-        broker.deliver(b"next")
-        following = await anext(consumer)
-        old, new = identities(broker, "ReceiveMessage")
-        assert identities(broker, "Telemetry") == [old, new]
-        assert broker.named("NotifyClientTermination") == []
-        beats = {call.headers["x-mq-client-id"] for call in broker.named("Heartbeat")[-2:]}
-        assert beats == {old, new}
-        await held.ack()
-        await asyncio.sleep(1)
-        assert identities(broker, "NotifyClientTermination") == [old]
-        await following.ack()
-    assert identities(broker, "AckMessage") == [old, new]
-    assert identities(broker, "NotifyClientTermination") == [old, new]
-
-
-@pytest.mark.parametrize(
-    "code", [GrpcCode.DEADLINE_EXCEEDED, GrpcCode.INTERNAL, GrpcCode.RESOURCE_EXHAUSTED]
-)
-@virtually
-async def test_so_it_has_when_no_reply_came_in_time_or_none_could_be_read(
-    broker: ScriptedBroker, connect: Connect, code: GrpcCode
-) -> None:
-    """It may come yet, as of a broker whose machine stood still; told so by one, none will."""
-    late = error_of(code, "", Endpoints.parse("127.0.0.1:8081"))
-    async with connect() as mq:
-        consumer = mq.push_consumer("orders", group="billing")
-        broker.refuse("ReceiveMessage", v2.Status(code=v2.PROXY_TIMEOUT, message="busy"))
-        await consumer.start()
-        await asyncio.sleep(1)
-        assert len(broker.named("ReceiveMessage")) == 2
-        assert len(identities(broker, "ReceiveMessage")) == 1
-        broker.refuse("ReceiveMessage", late)
-        await asyncio.sleep(45)
-        assert len(identities(broker, "ReceiveMessage")) == 2
-
-
-@virtually
-async def test_the_old_identity_is_known_again_before_its_farewell(
-    broker: ScriptedBroker, connect: Connect
-) -> None:
-    async with connect() as mq:
-        consumer = mq.push_consumer("orders", group="billing")
-        await consumer.start()
-        broker.refuse("ReceiveMessage", GONE)
-        broker.refuse("QueryRoute", *[GONE] * 30)
-        broker.refuse("Telemetry", *[GONE] * 10)
-        broker.forget_clients()
-        await asyncio.sleep(120)
-        old, new = identities(broker, "ReceiveMessage")
-        told = [c.at for c in broker.named("Telemetry") if c.headers["x-mq-client-id"] == old]
-        (farewell,) = broker.named("NotifyClientTermination")
-        assert farewell.headers["x-mq-client-id"] == old != new
-        assert told[-1] <= farewell.at
-
-
-@virtually
-async def test_closing_while_it_looks_for_a_new_identity(
-    broker: ScriptedBroker, connect: Connect
-) -> None:
-    async with connect() as mq:
-        consumer = mq.push_consumer("orders", group="billing")
-        await consumer.start()
-        broker.refuse("ReceiveMessage", GONE)
-        broker.refuse("QueryRoute", *[GONE] * 1000)
-        await asyncio.sleep(60)
-        assert len(broker.named("QueryRoute")) > 10
-        await consumer.close()
-        count = len(broker.calls)
-        await asyncio.sleep(60)
-        assert len(broker.calls) == count
 
 
 @virtually

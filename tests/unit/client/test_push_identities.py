@@ -1,0 +1,205 @@
+"""A push consumer that takes a new client id when a receive broke off, and its former ones."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from latermq._connection.status import error_of, nobody_answers
+from latermq._connection.transport import Metadata
+from latermq._consuming.identities import RETIRED_MAX
+from latermq._values.endpoints import Endpoints
+from latermq.client import Client
+from latermq.errors import UnavailableError
+from latermq_h2.grpc_code import GrpcCode
+from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
+from support.scripted_broker import ScriptedBroker, ScriptedStream, ScriptedTransport
+from support.virtual_loop import virtually
+
+Connect = Callable[[], Client]
+GONE = UnavailableError("gone")
+
+
+def identities(broker: ScriptedBroker, name: str) -> list[str | bytes]:
+    """Client ids in the order of their first call of that name."""
+    return list(dict.fromkeys(call.headers["x-mq-client-id"] for call in broker.named(name)))
+
+
+def open_streams(broker: ScriptedBroker) -> list[ScriptedStream]:
+    """Telemetry streams of clients that live."""
+    return [stream for stream in broker.streams if not stream.cancelled]
+
+
+@virtually
+async def test_after_a_broken_receive_it_has_a_new_identity(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    """The reply may be lost; its leases would be kept alive for as long as their client lives."""
+    broker.deliver(b"held")
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing")
+        held = await anext(consumer)
+        broker.refuse("ReceiveMessage", GONE)
+        await asyncio.sleep(45)  # the running poll ends, the next one breaks
+        broker.deliver(b"next")
+        following = await anext(consumer)
+        old, new = identities(broker, "ReceiveMessage")
+        assert identities(broker, "Telemetry") == [old, new]
+        assert broker.named("NotifyClientTermination") == []
+        beats = {call.headers["x-mq-client-id"] for call in broker.named("Heartbeat")[-2:]}
+        assert beats == {old, new}
+        await held.ack()
+        await asyncio.sleep(1)
+        assert identities(broker, "NotifyClientTermination") == [old]
+        await following.ack()
+    assert identities(broker, "AckMessage") == [old, new]
+    assert identities(broker, "NotifyClientTermination") == [old, new]
+
+
+@pytest.mark.parametrize(
+    "code", [GrpcCode.DEADLINE_EXCEEDED, GrpcCode.INTERNAL, GrpcCode.RESOURCE_EXHAUSTED]
+)
+@virtually
+async def test_so_it_has_when_no_reply_came_in_time_or_none_could_be_read(
+    broker: ScriptedBroker, connect: Connect, code: GrpcCode
+) -> None:
+    """It may come yet, as of a broker whose machine stood still; told so by one, none will."""
+    late = error_of(code, "", Endpoints.parse("127.0.0.1:8081"))
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing")
+        broker.refuse("ReceiveMessage", v2.Status(code=v2.PROXY_TIMEOUT, message="busy"))
+        await consumer.start()
+        await asyncio.sleep(1)
+        assert len(broker.named("ReceiveMessage")) == 2
+        assert len(identities(broker, "ReceiveMessage")) == 1
+        broker.refuse("ReceiveMessage", late)
+        await asyncio.sleep(45)
+        assert len(identities(broker, "ReceiveMessage")) == 2
+
+
+@virtually
+async def test_a_receive_that_was_never_sent_breaks_nothing(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    """One of several brokers may be away for hours."""
+    away = nobody_answers(Endpoints.parse("127.0.0.1:8081"))
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing")
+        broker.refuse("ReceiveMessage", *[away] * 10)
+        await consumer.start()
+        broker.deliver(b"one")
+        assert (await anext(consumer)).body == b"one"
+    assert len(broker.named("ReceiveMessage")) > 10
+    assert len(identities(broker, "ReceiveMessage")) == 1
+
+
+@pytest.mark.parametrize("settled", [3, -1], ids=["an older one", "the last one"])
+@virtually
+async def test_so_many_identities_may_hold_something(
+    broker: ScriptedBroker, connect: Connect, caplog: pytest.LogCaptureFixture, settled: int
+) -> None:
+    """Each has streams and heartbeats; at the bound nothing new is received, until one is free."""
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing")
+        held = []
+        for _ in range(RETIRED_MAX + 1):
+            broker.deliver(b"held")
+            held.append(await anext(consumer))
+            broker.refuse("ReceiveMessage", GONE)
+            await asyncio.sleep(45)  # the running poll ends, the next one breaks
+        broker.deliver(b"next")
+        await asyncio.sleep(3_600)
+        assert len(broker.inbox) == 1
+        assert len(identities(broker, "ReceiveMessage")) == RETIRED_MAX + 1
+        (said,) = [one for one in caplog.records if "receiving nothing new" in one.message]
+        assert said.levelname == "WARNING"
+        assert f"under {RETIRED_MAX + 1} client ids" in said.message
+        await held.pop(settled).ack()
+        following = await anext(consumer)
+        assert following.body == b"next"
+        assert len(identities(broker, "ReceiveMessage")) == RETIRED_MAX + 2
+        for delivery in (*held, following):
+            await delivery.ack()
+        await asyncio.sleep(1)
+        assert len(identities(broker, "NotifyClientTermination")) == RETIRED_MAX + 1
+        assert len(open_streams(broker)) == 1
+
+
+@virtually
+async def test_closing_while_too_many_identities_hold_something(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing")
+        for _ in range(RETIRED_MAX + 1):
+            broker.deliver(b"held")
+            await anext(consumer)
+            broker.refuse("ReceiveMessage", GONE)
+            await asyncio.sleep(45)
+        await consumer.close()
+        assert len(identities(broker, "NotifyClientTermination")) == RETIRED_MAX + 1
+        assert not open_streams(broker)
+
+
+@virtually
+async def test_farewells_that_nobody_hears_are_not_many(
+    broker: ScriptedBroker, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where one of several brokers breaks each call off for a while."""
+    unary = ScriptedTransport.unary
+
+    async def silent(
+        self: ScriptedTransport, path: str, request: bytes, metadata: Metadata, timeout: float
+    ) -> bytes:
+        if path.endswith("NotifyClientTermination"):
+            await asyncio.sleep(timeout)
+            raise GONE
+        return await unary(self, path, request, metadata, timeout)
+
+    monkeypatch.setattr(ScriptedTransport, "unary", silent)
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing")
+        broker.refuse("ReceiveMessage", *[GONE] * 200)
+        await consumer.start()
+        most = 0
+        for _ in range(30):
+            await asyncio.sleep(1)
+            most = max(most, len(open_streams(broker)))
+        assert len(identities(broker, "ReceiveMessage")) > 3 * RETIRED_MAX
+        assert RETIRED_MAX < most < 2 * RETIRED_MAX
+
+
+@virtually
+async def test_the_old_identity_is_known_again_before_its_farewell(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing")
+        await consumer.start()
+        broker.refuse("ReceiveMessage", GONE)
+        broker.refuse("QueryRoute", *[GONE] * 30)
+        broker.refuse("Telemetry", *[GONE] * 10)
+        broker.forget_clients()
+        await asyncio.sleep(120)
+        old, new = identities(broker, "ReceiveMessage")
+        told = [c.at for c in broker.named("Telemetry") if c.headers["x-mq-client-id"] == old]
+        (farewell,) = broker.named("NotifyClientTermination")
+        assert farewell.headers["x-mq-client-id"] == old != new
+        assert told[-1] <= farewell.at
+
+
+@virtually
+async def test_closing_while_it_looks_for_a_new_identity(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing")
+        await consumer.start()
+        broker.refuse("ReceiveMessage", GONE)
+        broker.refuse("QueryRoute", *[GONE] * 1000)
+        await asyncio.sleep(60)
+        assert len(broker.named("QueryRoute")) > 10
+        await consumer.close()
+        count = len(broker.calls)
+        await asyncio.sleep(60)
+        assert len(broker.calls) == count
