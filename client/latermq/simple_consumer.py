@@ -264,4 +264,6 @@ class SimpleConsumer(AskingConsumer):
         """Receive from `topic` no more; what was received stays to be settled."""
         arguments.name_of("topic", topic)
         self._session.forget_topic(topic)
+        for key in [key for key in self._unanswered if key[0] == topic]:
+            del self._unanswered[key]
         await self._session.announce()

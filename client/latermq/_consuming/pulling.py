@@ -28,6 +28,8 @@ from latermq.errors import LaterMQError, TopicNotFoundError
 
 log = logging.getLogger("latermq.client")
 
+_Place = tuple[str, str, int]  # a queue's topic, broker and number, whatever its address
+
 
 class _Nobody:
     """The `Settler` of what no broker waits for: every end is the end."""
@@ -95,7 +97,7 @@ class Pulling:
         self._settler = _Nobody(session, self._left)
         self._held: dict[Delivery, Window] = {}
         self._tasks = Tasks()
-        self._queues: set[Queue] = set()
+        self._queues: dict[_Place, Queue] = {}  # as the route was last
 
     @property
     def held_count(self) -> int:
@@ -136,12 +138,15 @@ class Pulling:
             return 0
 
     def _read(self, queue: Queue, offset: int) -> None:
-        self._queues.add(queue)
-        name = f"latermq pull {queue.topic} {queue.id}"
-        self._tasks.start(self._pull_all(queue, offset), name)
+        place = (queue.topic, queue.broker_name, queue.id)
+        is_new = place not in self._queues
+        self._queues[place] = queue
+        if is_new:
+            name = f"latermq pull {queue.topic} {queue.id}"
+            self._tasks.start(self._pull_all(place, offset), name)
 
     async def _follow(self) -> None:
-        """Read the queues that topics get, from their beginning."""
+        """Read the queues that topics get, from their beginning; the others, where they are now."""
         while True:
             await asyncio.sleep(ASSIGNMENT_S)
             for topic in list(self.session.profile.topics):
@@ -151,16 +156,16 @@ class Pulling:
                     log_failure(log, "no route", error, topic=topic)
                     continue
                 for queue in queues:
-                    if queue not in self._queues:
-                        self._read(queue, 0)
+                    self._read(queue, 0)
 
-    async def _pull_all(self, queue: Queue, offset: int) -> None:
+    async def _pull_all(self, place: _Place, offset: int) -> None:
         window = self._window()
         loop = asyncio.get_running_loop()
         failures = 0
         while True:
             room = await window.wait_for_room()
             began_s = loop.time()
+            queue = self._queues[place]
             try:
                 next_offset = await self._pull(queue, offset, room, window)
             except LaterMQError as error:

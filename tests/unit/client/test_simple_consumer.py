@@ -216,6 +216,25 @@ async def test_a_reply_that_may_be_lost_is_asked_for_again(
 
 
 @virtually
+async def test_of_topics_that_are_not_read_any_more_nothing_is_kept(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    """A client may read one topic after the other for years."""
+    async with connect() as mq:
+        consumer = mq.simple_consumer("orders", group="billing")
+        await consumer.unsubscribe("orders")
+        for number in range(100):
+            topic = f"orders-{number}"
+            broker.topics[topic] = 1
+            broker.refuse("ReceiveMessage", UnavailableError("gone"))
+            await consumer.subscribe(topic)
+            with pytest.raises(UnavailableError):
+                await consumer.receive()
+            await consumer.unsubscribe(topic)
+        assert not consumer._unanswered
+
+
+@virtually
 async def test_what_is_refused_is_not_asked_for_again(
     broker: ScriptedBroker, connect: Connect
 ) -> None:

@@ -3,12 +3,16 @@
 import asyncio
 import logging
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 import latermq
 from latermq import Delivery, Message
+from latermq._connection.session import Session
+from latermq._values.endpoints import Endpoints
+from latermq._values.route import Route
 from latermq.admin import AsyncAdmin
 from latermq.testing import HeldBroker
 from latermq_proto.latermq.v1 import group_pb2, topic_pb2
@@ -53,6 +57,41 @@ async def test_everyone_gets_everything_from_its_start_on(
     assert [each.getMessage().split(" failed")[1] for each in warnings] == [
         ", topic prices: ValueError: no price"
     ] * 2
+
+
+async def test_a_queue_that_has_another_address_is_read_on(
+    latermq_time: HeldBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not again from the beginning, and not twice."""
+    query = Session._query_route
+    asked = 0
+
+    async def other(self: Session, topic: str) -> Route:
+        nonlocal asked
+        asked += 1
+        route = await query(self, topic)
+        moved = Endpoints.parse("elsewhere:8081")
+        return Route(tuple(replace(queue, endpoints=moved) for queue in route.queues))
+
+    async with latermq_time.connect() as mq:
+        got: list[bytes] = []
+        consumer = mq.push_consumer("prices", group="cache", broadcast=True)
+
+        @consumer.listener
+        async def learn(delivery: Delivery) -> None:
+            got.append(delivery.body)
+
+        await mq.send("prices", b"before")
+        await consumer.start()
+        await mq.send("prices", b"1")
+        await latermq_time.advance("1m")
+        monkeypatch.setattr(Session, "_query_route", other)
+        await latermq_time.advance("5m")
+        await mq.send("prices", b"2")
+        await latermq_time.settle()
+        await consumer.close()
+    assert asked
+    assert got == [b"1", b"2"]
 
 
 async def test_new_queues_are_read_from_their_beginning(latermq_time: HeldBroker) -> None:
