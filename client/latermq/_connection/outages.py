@@ -62,6 +62,10 @@ class Outages:
                 extra={"endpoint": str(endpoints), "reason": reason},
             )  # fmt: skip
 
+    def forget(self, endpoints: Endpoints) -> None:
+        """Stop counting a broker that nobody will call any more."""
+        self._away.pop(endpoints, None)
+
     def reached(self, endpoints: Endpoints) -> None:
         """Note a call that was answered."""
         if not self._away:

@@ -73,7 +73,9 @@ class Session:
         self._connections = connections
         self._headers = wire.ClientHeaders(profile)
         self.tasks = Tasks()  # until it is closed
+        self._alive = False  # heartbeats have begun
         self._streams: dict[Endpoints, Telemetry] = {}
+        self._conversations: dict[Endpoints, asyncio.Task[None]] = {}  # what runs the streams
         self._routes: dict[str, Route] = {}
         self._lookups: dict[str, asyncio.Task[Route]] = {}
         self._closed = False
@@ -249,7 +251,8 @@ class Session:
 
     async def _meet(self, endpoints: Endpoints) -> None:
         """Return when that broker has answered our settings."""
-        if not self._streams:
+        if not self._alive:
+            self._alive = True
             self.tasks.start(self._keep_alive(), "latermq heartbeats")
         if endpoints not in self._streams:
             transport = self._connections.to(endpoints)
@@ -260,7 +263,8 @@ class Session:
                 lambda request: self._asked(endpoints, request),
             )
             self._streams[endpoints] = stream
-            self.tasks.start(stream.run(), f"latermq telemetry {endpoints}")
+            running = self.tasks.start(stream.run(), f"latermq telemetry {endpoints}")
+            self._conversations[endpoints] = running
         await self._streams[endpoints].ready(self.timeout)
 
     def _adopt(self, settings: Settings) -> None:
@@ -301,6 +305,7 @@ class Session:
                     log_failure(log, "heartbeat failed", error)
 
     async def _refresh_routes(self) -> None:
+        """Look routes up anew; let go of brokers that none names any more and that are away."""
         for topic in list(self._routes):
             try:
                 route = await self._query_route(topic)
@@ -310,6 +315,14 @@ class Session:
                 self.forget_route(topic)
             except LaterMQError as error:
                 log_failure(log, "route not refreshed", error, topic=topic)
+        if not self._routes.keys() >= self.profile.topics.keys():
+            return  # a topic that is gone may come back where it was
+        named = {each for route in self._routes.values() for each in route.endpoints()}
+        for endpoints in self._streams.keys() - named:
+            if self.outages.away(endpoints):
+                del self._streams[endpoints]
+                self._conversations.pop(endpoints).cancel()
+                self.outages.forget(endpoints)
 
     def _check_open(self) -> None:
         if self._closed:

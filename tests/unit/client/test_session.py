@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from latermq._connection.transport import Metadata
+from latermq._values.endpoints import Endpoints
 from latermq.client import Client
 from latermq.client import connect as connect_to
 from latermq.errors import (
@@ -44,6 +46,60 @@ async def test_settings_and_routes_are_renewed(broker: ScriptedBroker, connect: 
     assert len(broker.named("Telemetry")) == 2
     assert len(broker.named("QueryRoute")) == 11
     assert len(broker.streams) == 1
+
+
+@virtually
+async def test_a_broker_that_is_in_no_route_any_more_is_forgotten_once_it_is_away(
+    broker: ScriptedBroker, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name may be taken by others; who waits for it would do so for ever."""
+    second = Endpoints.parse("127.0.0.1:8082")
+    broker.second = second
+    record, away = broker.record, False
+    tried: list[str] = []
+
+    def recorded(endpoint: str, name: str, request: Any, metadata: Metadata) -> v2.Status:
+        if endpoint == str(second):
+            tried.append(name)
+            if away:
+                raise GONE
+        return record(endpoint, name, request, metadata)
+
+    async def tries(seconds: float) -> set[str]:
+        tried.clear()
+        await asyncio.sleep(seconds)
+        return set(tried)
+
+    monkeypatch.setattr(broker, "record", recorded)
+    async with connect() as mq, mq.simple_consumer("orders", group="billing"):
+        broker.second = None
+        assert await tries(120) == {"Heartbeat"}  # leases there want to be kept
+        broker.second, away = second, True
+        broker.forget_clients()
+        assert await tries(120) == {"Heartbeat", "Telemetry"}
+        assert not mq.reachable
+        broker.second = None
+        await asyncio.sleep(45)
+        assert mq.reachable
+        assert await tries(600) == set()
+        broker.second, away = second, False
+        assert await tries(120) == {"Heartbeat", "Telemetry"}
+        assert mq.reachable
+    assert tried[-1] == "NotifyClientTermination"
+
+
+@virtually
+async def test_the_broker_of_a_topic_that_is_gone_is_kept(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    async with connect() as mq, mq.simple_consumer("orders", group="billing"):
+        broker.topics.clear()
+        await asyncio.sleep(45)  # the route is forgotten
+        broker.refuse("Heartbeat", *[GONE] * 10)
+        await asyncio.sleep(90)
+        beats = len(broker.named("Heartbeat"))
+        await asyncio.sleep(60)
+        assert len(broker.named("Heartbeat")) == beats + 6
 
 
 @virtually
