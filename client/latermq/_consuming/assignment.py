@@ -36,7 +36,7 @@ class Assignment:
         self._broken = broken
         self._tasks = Tasks()
         self._loops: dict[Queue, asyncio.Task[None]] = {}
-        self._receivers: dict[Queue, Receiver] = {}
+        self._receivers: dict[asyncio.Task[None], Receiver] = {}  # of queues taken away, too
 
     async def start(self) -> None:
         """Begin to receive from what is assigned now, and follow the changes.
@@ -60,14 +60,13 @@ class Assignment:
             tags = session.profile.topics[topic]
             receiver = Receiver(session, queue, tags, self._window(), self._arrived, self._broken)
             name = f"latermq receive {topic} {queue.id}"
-            self._receivers[queue] = receiver
-            self._loops[queue] = self._tasks.start(receiver.run(), name)
+            self._loops[queue] = loop = self._tasks.start(receiver.run(), name)
+            self._receivers[loop] = receiver
 
     async def cancel(self) -> None:
         """Receive no more; what is on its way is still read."""
-        late_s = [receiver.end() for receiver in self._receivers.values()]
-        if self._loops and max(late_s) > 0:
-            await asyncio.wait(self._loops.values(), timeout=max(late_s))
+        running = list(self._receivers.items())
+        await asyncio.gather(*(self._end(loop, receiver) for loop, receiver in running))
         await self._tasks.cancel()
 
     async def _follow(self) -> None:
@@ -83,5 +82,13 @@ class Assignment:
 
     def _drop(self, topic: str, keep: set[Queue]) -> None:
         for queue in [q for q in self._loops if q.topic == topic and q not in keep]:
-            self._receivers.pop(queue)
-            self._loops.pop(queue).cancel()
+            loop = self._loops.pop(queue)
+            end = self._end(loop, self._receivers[loop])
+            self._tasks.start(end, f"latermq end of {queue.topic} {queue.id}")
+
+    async def _end(self, loop: asyncio.Task[None], receiver: Receiver) -> None:
+        """Receive no more there, once what is on its way was read."""
+        while (late_s := receiver.end()) > 0 and not loop.done():
+            await asyncio.wait((loop,), timeout=late_s)
+        loop.cancel()
+        self._receivers.pop(loop, None)  # it may have been closed meanwhile

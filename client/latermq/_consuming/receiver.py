@@ -26,7 +26,8 @@ log = logging.getLogger("latermq.client")
 
 # A broker that answers "nothing" at once instead of waiting must not make us spin.
 EMPTY_S_MIN: Final = 0.1
-# A reply that is on its way comes within this time; a receive that is older waits at the broker.
+# A reply that is on its way comes within this time, and so does more of one that has begun; a
+# receive that is older waits at the broker.
 ON_ITS_WAY_S: Final = 0.25
 FLOW_CONTROL: Final = Pace(
     initial=timedelta(milliseconds=20), multiplier=2, limit=timedelta(seconds=1), jitter=0.2
@@ -57,7 +58,7 @@ class Receiver:
         self._tags = tags
         self._arrived = arrived
         self._broken = broken
-        self._began_s: float | None = None  # while one is under way
+        self._heard_s: float | None = None  # when the one under way began, or its reply went on
         self._ending = False
 
     def end(self) -> float:
@@ -66,9 +67,9 @@ class Receiver:
         What is in it is leased to us: who does not read it burns an attempt of each message.
         """
         self._ending = True
-        if self._began_s is None:
+        if self._heard_s is None:
             return 0.0
-        return self._began_s + ON_ITS_WAY_S - asyncio.get_running_loop().time()
+        return self._heard_s + ON_ITS_WAY_S - asyncio.get_running_loop().time()
 
     async def run(self) -> None:
         """Receive until cancelled, or told to end."""
@@ -78,18 +79,18 @@ class Receiver:
             room = await self.window.wait_for_room()
             if self._ending:
                 return
-            self._began_s = began = loop.time()
+            self._heard_s = began = loop.time()
             try:
                 count = await self._receive(room)
             except LaterMQError as error:
-                self._began_s = None
+                self._heard_s = None
                 failures += 1
                 never_sent = isinstance(error, UnavailableError) and error.stored is False
                 if may_be_lost(error) and not never_sent:
                     self._broken()
                 await self._pause(error, failures)
                 continue
-            self._began_s = None
+            self._heard_s = None
             failures = 0
             if not count and loop.time() - began < EMPTY_S_MIN:
                 await asyncio.sleep(EMPTY_S_MIN)
@@ -117,6 +118,7 @@ class Receiver:
         try:
             async with aclosing(answers):
                 async for data in answers:
+                    self._heard_s = asyncio.get_running_loop().time()
                     if (arrival := wire.read_receive(data)) is not None:
                         count += 1
                         if settings.fifo:

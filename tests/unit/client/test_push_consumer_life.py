@@ -108,6 +108,35 @@ async def test_assignments_are_asked_every_five_seconds_and_followed(
 
 
 @virtually
+@pytest.mark.parametrize("closes", [False, True])
+async def test_a_queue_that_is_taken_away_in_the_middle_of_a_reply_is_read_to_its_end(
+    broker: ScriptedBroker, connect: Connect, closes: bool
+) -> None:
+    """Not read, it would be leased to a client that lives and never had it."""
+    broker.element_gap_s = ON_ITS_WAY_S - 0.05
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing")
+        await consumer.start()
+        await asyncio.sleep(4.9)  # the receive waits for long, and the assignment is asked soon
+        broker.assigned = False
+        bodies = [b"one", b"two", b"three", b"four"]
+        for body in bodies:
+            broker.deliver(body)
+        await asyncio.sleep(0.3)
+        assert len(broker.named("QueryAssignment")) == 2
+        if closes:
+            await consumer.close()
+            assert sorted(broker.returned()) == ["id-1", "id-2", "id-3", "id-4"]
+        else:
+            async with asyncio.timeout(10):
+                assert [(await anext(consumer)).body for _ in bodies] == bodies
+        broker.deliver(b"five")
+        await asyncio.sleep(20)
+        assert len(broker.inbox) == 1
+        assert len(broker.named("ReceiveMessage")) == 1
+
+
+@virtually
 async def test_an_absent_broker_does_not_end_it(broker: ScriptedBroker, connect: Connect) -> None:
     async with connect() as mq:
         consumer = mq.push_consumer("orders", group="billing")
