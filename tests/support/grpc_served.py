@@ -1,6 +1,7 @@
 """Calls on one connection in memory: a handler of each kind, and who asks them."""
 
 import asyncio
+import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ from latermq_broker.deferred import Later
 from latermq_broker.services.call.handler import Call, CallAborted, Method
 from latermq_broker.transport.grpc.server_state import Shared
 from latermq_broker.transport.grpc.serving import GrpcConnection
+from latermq_broker.transport.unconfirmed import Unconfirmed
 from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.hpack.decoder import Decoder
 from latermq_h2.http2 import frames
@@ -97,12 +99,14 @@ class Served:
 
     Args:
         beside: another connection of the same server.
+        peer: its socket, where the kernel is to be asked what arrived.
         more: methods.
     """
 
     def __init__(
         self,
         beside: "Served | None" = None,
+        peer: socket.socket | None = None,
         more: dict[bytes, Method] | None = None,
         **shared: Any,
     ) -> None:
@@ -117,7 +121,10 @@ class Served:
         self.shared = Shared(methods=methods, now_ms=lambda: self.now_ms, **(options | shared))
         if beside is not None:
             self.shared = beside.shared
-        self.serving = GrpcConnection(self.shared, "p:1", "l:2", "c", lambda: None)
+        self.unconfirmed = Unconfirmed(peer)
+        self.serving = GrpcConnection(
+            self.shared, "p:1", "l:2", "c", lambda: None, self.unconfirmed.add
+        )
         connection = Connection(self.serving, Http2Config(), ServerConfig(), self.now_ms)
         self.serving.serve(connection)
         self.connection = connection

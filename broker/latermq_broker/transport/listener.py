@@ -256,6 +256,7 @@ class Listener:
             await hello_came(accepted)
             await self._shake_hands(greeting, peer.rpartition(":")[0], protocol, made)
             return
+        protocol.clear_socket = accepted
         made.append(protocol)
         self._counts.connections += 1
         await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, accepted)

@@ -6,6 +6,7 @@ continued in later turns of the loop.
 """
 
 import asyncio
+import socket
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, Protocol, cast
@@ -15,6 +16,7 @@ from latermq_broker.transport.grpc.server_state import Shared
 from latermq_broker.transport.grpc.serving import GrpcConnection
 from latermq_broker.transport.tls import common_name
 from latermq_broker.transport.turns import Turns
+from latermq_broker.transport.unconfirmed import Unconfirmed
 from latermq_h2.http2.connection import UNREAD, Connection
 from latermq_h2.http2.frames import ConnectionFault, ErrorCode
 from latermq_h2.http2.limits import Keepalive, ServerLimits
@@ -47,6 +49,7 @@ class ShellProtocol(asyncio.Protocol):
 
     connection: Connection
     serving: GrpcConnection
+    _unconfirmed: Unconfirmed
 
     def __init__(
         self,
@@ -61,6 +64,7 @@ class ShellProtocol(asyncio.Protocol):
     ) -> None:
         self.peer = peer
         self.counted_host = ""  # under which the listener counts it
+        self.clear_socket: socket.socket | None = None  # none under TLS
         self.made = False
         self.cut_off = False  # it was ended with output that was not with the kernel yet
         self._owner = owner
@@ -86,9 +90,11 @@ class ShellProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Its deadlines count from here, not from before a handshake.
+        self._unconfirmed = Unconfirmed(self.clear_socket)
         self.serving = GrpcConnection(
-            self._shared, self.peer, self._local, self._connection_id, self.wake
-        )
+            self._shared, self.peer, self._local, self._connection_id, self.wake,
+            self._unconfirmed.add,
+        )  # fmt: skip
         self.connection = Connection(
             self.serving, self._limits, self._keepalive, self._now_ms(), self._age_ms_max
         )
@@ -244,6 +250,8 @@ class ShellProtocol(asyncio.Protocol):
                 transport.write_eof()
             self._timer = self._loop.call_later(LINGER_S, self._give_up)
         else:
+            if fault is None:
+                self._unconfirmed.confirm_all()
             transport.close()
             self._timer = self._loop.call_later(LINGER_S, self._give_up)
 
@@ -259,6 +267,7 @@ class ShellProtocol(asyncio.Protocol):
         self._closing = True
         self._stop_timer()
         self.serving.lost()
+        self._unconfirmed.lose()  # while the socket is still there to be asked
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

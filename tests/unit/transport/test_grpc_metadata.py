@@ -13,6 +13,7 @@ from latermq_broker.services.call.handler import Call, CallAborted, Method
 from latermq_broker.transport.grpc.metadata import METADATA_BYTES_MAX, AnswerExtra
 from latermq_broker.transport.grpc.server_state import Shared
 from latermq_broker.transport.grpc.serving import GrpcConnection
+from latermq_broker.transport.unconfirmed import Unconfirmed
 from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.hpack.decoder import Decoder
 from latermq_h2.hpack.encoder import literal
@@ -77,7 +78,9 @@ class Served:
             other_bytes_max=9_999, assembly_bytes_max=9_999, requests_bytes_max=9_999,
             inflated_bytes_max=9_999, request_ms_max=9_999, streams_max=9, gzip_from_bytes=0,
         )  # fmt: skip
-        self.serving = GrpcConnection(self.shared, "p:1", "l:2", "c", lambda: None)
+        self.serving = GrpcConnection(
+            self.shared, "p:1", "l:2", "c", lambda: None, Unconfirmed(None).add
+        )
         self.connection = Connection(self.serving, Http2Config(), ServerConfig(), 1)
         self.serving.serve(self.connection)
         self.serving.receive(HELLO + SETTINGS_ACK + OPEN_WINDOWS)

@@ -27,6 +27,7 @@ from latermq_broker.transport.grpc.call_shares import (
 from latermq_broker.transport.grpc.open_calls import TOO_LONG, TOO_MANY_BEGUN, Shares
 from latermq_broker.transport.grpc.server_state import Shared
 from latermq_broker.transport.grpc.serving import GrpcConnection
+from latermq_broker.transport.unconfirmed import Unconfirmed
 from latermq_h2.http2 import frames
 from latermq_h2.http2.connection import Connection
 from support.http2_peer import (
@@ -97,7 +98,9 @@ class Caller:
 
     def __init__(self, broker: Broker, host: str = "192.0.2.1") -> None:
         self._next_id = 1
-        self.serving = GrpcConnection(broker.shared, f"{host}:9", "l:2", "c", lambda: None)
+        self.serving = GrpcConnection(
+            broker.shared, f"{host}:9", "l:2", "c", lambda: None, Unconfirmed(None).add
+        )
         limits = Http2Config(streams_max=STREAMS_MAX)
         self.connection = Connection(self.serving, limits, ServerConfig(), broker.now_ms)
         self.serving.serve(self.connection)

@@ -21,6 +21,7 @@ from latermq_broker.transport.grpc.reply_memory import SMALL_BYTES, ReplyBudget
 from latermq_broker.transport.grpc.server_state import Shared
 from latermq_broker.transport.grpc.serving import GrpcConnection
 from latermq_broker.transport.slow_readers import PROGRESS_BYTES, SlowReaders
+from latermq_broker.transport.unconfirmed import Unconfirmed
 from latermq_h2.http2 import frames
 from latermq_h2.http2.connection import Connection
 from latermq_h2.http2.outbound import CHUNK_BYTES
@@ -112,7 +113,9 @@ class Reader:
     def __init__(self, broker: Reading) -> None:
         self._shut = True
         self._next_id = 1
-        self.serving = GrpcConnection(broker.shared, "192.0.2.1:9", "l:2", "c", lambda: None)
+        self.serving = GrpcConnection(
+            broker.shared, "192.0.2.1:9", "l:2", "c", lambda: None, Unconfirmed(None).add
+        )
         self.connection = Connection(self.serving, Http2Config(), ServerConfig(), broker.now_ms)
         self.serving.serve(self.connection)
         self.serving.receive(HELLO + SETTINGS_ACK + SHUT)

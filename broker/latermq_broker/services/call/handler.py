@@ -98,7 +98,8 @@ class Call(Protocol):
     def on_cancel(self, callback: Callable[[], None]) -> None:
         """Run `callback` once when the call becomes cancelled; at once if it already is.
 
-        It never runs for a call whose whole reply was handed to the connection.
+        Nor for a whole reply that was handed to the connection, unless that breaks and the
+        transport knows that the peer's machine has not got it all.
         """
 
     @property

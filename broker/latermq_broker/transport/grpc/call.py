@@ -188,9 +188,17 @@ class LeanCall:
         if self.work is not None:
             self.work.cancel()
 
-    def release(self) -> None:
-        """The stream is over; keep nothing alive."""
+    @property
+    def has_callbacks(self) -> bool:
+        """Something is to be done if its answer does not arrive."""
+        return self._callbacks is not None
+
+    def forget(self) -> None:
+        """Its answer arrived: nothing is to be done any more."""
         self._callbacks = None
+
+    def release(self) -> None:
+        """The stream is over; keep nothing of the request alive."""
         self.drop_input()
         self.inbox = None
 

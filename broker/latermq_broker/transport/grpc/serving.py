@@ -67,6 +67,8 @@ class GrpcConnection:
     Args:
         peer, local: `host:port`.
         wake: output was made outside of `Connection.receive`.
+        sent: told of a call that wants to know if its whole answer is lost, and with which byte of
+            the connection that ends.
     """
 
     connection: Connection
@@ -76,11 +78,18 @@ class GrpcConnection:
     _deadlines: Deadlines
 
     def __init__(
-        self, shared: Shared, peer: str, local: str, connection_id: str, wake: Callable[[], None]
+        self,
+        shared: Shared,
+        peer: str,
+        local: str,
+        connection_id: str,
+        wake: Callable[[], None],
+        sent: Callable[[LeanCall, int], None],
     ) -> None:
         self.origin = Origin(peer, local, connection_id, shared.now_ms)
         self.is_known = False  # a user has called on it
         self._shared = shared
+        self._sent = sent
         self._wake = wake
         self._turn = Turn(shared)
         self._now_ms = 0
@@ -195,6 +204,9 @@ class GrpcConnection:
         call, stream.call = stream.call, None
         if isinstance(call, LeanCall):
             self._release(call)
+            if call.has_callbacks:
+                outbound = self.connection.outbound
+                self._sent(call, outbound.taken + outbound.size)
 
     # --- from bytes to the handler ----------------------------------------------------------
 

@@ -1,0 +1,127 @@
+"""Answers that were sent, and a connection that breaks: which of them arrived."""
+
+import socket
+import struct
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, cast
+
+import pytest
+
+from latermq_broker.services.call.handler import Call, Method
+from latermq_broker.transport.unconfirmed import (
+    ASKED_FROM,
+    KEPT_MAX,
+    Unconfirmed,
+    acknowledged_bytes,
+)
+from latermq_h2.http2 import frames
+from support.grpc_served import Served
+from support.http2_peer import HELLO, REQUEST, SETTINGS_ACK, data, headers
+
+MESSAGE = struct.pack(">BI", 0, 3) + b"one"
+
+
+class Peer:
+    """What the kernel tells of one, and how often it was asked."""
+
+    def __init__(self, acknowledged: int) -> None:
+        self.acknowledged = acknowledged
+        self.asked = 0
+        self.closed = False
+        self.bytes_told = 256
+
+    def fileno(self) -> int:
+        return -1 if self.closed else 7
+
+    def getsockopt(self, level: int, name: int, size: int) -> bytes:
+        assert (level, name) == (socket.IPPROTO_TCP, socket.TCP_INFO)
+        self.asked += 1
+        info = bytes(120) + struct.pack("=Q", self.acknowledged) + bytes(128)
+        return info[: min(size, self.bytes_told)]
+
+    @property
+    def socket(self) -> socket.socket:
+        return cast(socket.socket, self)
+
+
+class Kept:
+    """A call that was answered."""
+
+    def __init__(self, fates: list[str]) -> None:
+        self.forget: Callable[[], None] = partial(fates.append, "arrived")
+        self.cancel: Callable[[], None] = partial(fates.append, "lost")
+
+
+def fates_of(peer: Peer, ends: Sequence[int], how: str = "lose") -> list[str]:
+    """What becomes of calls whose answers end there, each in order of the ends."""
+    fates: list[str] = []
+    unconfirmed = Unconfirmed(peer.socket)
+    for end in ends:
+        unconfirmed.add(cast(Any, Kept(fates)), end)
+    getattr(unconfirmed, how)()
+    return fates
+
+
+@pytest.mark.parametrize("count", [1, ASKED_FROM - 1, ASKED_FROM, 3 * ASKED_FROM])
+def test_what_was_acknowledged_arrived_and_what_was_not_is_lost(count: int) -> None:
+    ends = range(100, 100 * (count + 1), 100)
+    for arrived in range(count + 1):
+        for beyond in (0, 99):
+            fates = fates_of(Peer(100 * arrived + beyond), ends)
+            if arrived or beyond:
+                assert fates == ["arrived"] * arrived + ["lost"] * (count - arrived)
+
+
+def test_a_connection_that_ends_in_order_loses_nothing() -> None:
+    assert fates_of(Peer(150), [100, 200, 300], "confirm_all") == ["arrived"] * 3
+
+
+def test_the_kernel_is_asked_for_a_few_at_once() -> None:
+    peer = Peer(1 << 40)
+    assert fates_of(peer, range(1, 401)) == ["arrived"] * 400
+    assert peer.asked == 400 // ASKED_FROM + 1
+    peer = Peer(1)  # nothing of it arrives
+    fates_of(peer, range(100, 300))
+    assert peer.asked < 10
+
+
+def test_no_more_are_kept_than_a_bound() -> None:
+    fates = fates_of(Peer(1), range(10, 10 + 5 * KEPT_MAX))
+    assert fates.count("lost") <= 2 * KEPT_MAX
+    assert fates.index("lost") == fates.count("arrived")
+
+
+def test_where_nothing_is_told_all_arrived() -> None:
+    silent, short, closed = Peer(0), Peer(100), Peer(100)
+    short.bytes_told, closed.closed = 104, True
+    for peer in (silent, short, closed):
+        assert acknowledged_bytes(peer.socket) > 1 << 50
+    assert acknowledged_bytes(None) > 1 << 50
+    assert acknowledged_bytes(Peer(100).socket) == 100
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+async def test_who_was_answered_is_told_if_the_answer_did_not_arrive(arrived: bool) -> None:
+    """The bytes that end an answer are counted as they are written."""
+    told: list[str] = []
+
+    def leases(request: bytes, call: Call) -> list[bytes]:
+        call.on_cancel(partial(told.append, "lost"))
+        return [request, bytes(40_000)]
+
+    peer = Peer(1)
+    served = Served(peer=peer.socket, more={b"/s/R": Method.server_stream(leases)})
+    served.send(HELLO + SETTINGS_ACK)
+    sent = len(served.connection.take())
+    served.send(headers(1, block=REQUEST.replace(b"/s/M", b"/s/R")) + data(1, MESSAGE, end=True))
+    sent += len(served.connection.take())
+    served.send(frames.frame(frames.PING, 0, 0, bytes(8)))
+    served.connection.take()
+    peer.acknowledged = sent if arrived else sent - 1
+    served.serving.lost()
+    assert told == []
+    served.unconfirmed.lose()
+    assert told == ([] if arrived else ["lost"])
+    served.unconfirmed.lose()
+    assert len(told) < 2
