@@ -86,6 +86,7 @@ class LocalCopy:
             raise
         self._behind: list[Segment] | None = found_log.segments[len(known) :]  # None: it was cut
         self._found_end = 0  # of the bytes that were cut off
+        self._written_end = 0  # of what is read again and not written again
         commit_log = CommitLog(files, directory / LOG_NAME, config, found_log.uuid)
         commit_log.adopt(known)
         self.new = not self.note.offset  # when it was opened nothing was in it
@@ -104,7 +105,8 @@ class LocalCopy:
         assert self._behind is None
         try:
             for piece in pieces:
-                self._write(piece)
+                if piece.position >= self._written_end:
+                    self._write(piece)
         except OSError as error:
             raise unusable(self._directory, error) from error
 
@@ -154,6 +156,16 @@ class LocalCopy:
         except OSError as error:
             raise unusable(self._directory, error) from error
         self._behind = None
+
+    def go_back(self) -> None:
+        """Have the reader judge the last segment's entries again: it may have passed some over.
+
+        What they say that the directory lacks is written. Before they are read it knows nothing of
+        the log, and so whoever is about to claim that has to wait.
+        """
+        self._written_end = max(self._written_end, self.end)
+        base = self.store.log.segments[-1].base if self.store.log.segments else 0
+        self.reader.go_back(self.reader.segments.get(base, 0))
 
     async def keep(self) -> None:
         """Make what was read so far durable, in a thread, and say so in the note."""

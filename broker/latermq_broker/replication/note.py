@@ -1,11 +1,13 @@
 """The file REPLICA: how much of a replicated log a data directory has, and durably.
 
     {"format": 1, "cluster": "shop", "shard": 0, "offset": 812, "standing": [4, 9…, 17, …],
-     "segments": {"0": 1, "268435456": 640}, "mine": [4, 9…]}
+     "segments": {"0": 1, "268435456": 640}, "mine": [4, 9…], "whole": true}
 
 What lies in the log's files below `standing.whole_end` is what the valid entries before `offset`
 say. What lies behind it may be anything, and is cut off. `mine` is the last fence of this
 directory, written down before it was appended: while it counts, no other broker is the owner.
+Without `whole` an older build wrote it, and `offset` may be behind what an owner that was replaced
+passed over.
 """
 
 import json
@@ -33,12 +35,15 @@ class Note(NamedTuple):
     standing: Standing | None = None
     segments: tuple[tuple[int, Offset], ...] = ()
     mine: tuple[int, int] = (0, 0)  # epoch and token
+    whole: bool = False  # nothing before `offset` was passed over
 
     def of(self, reader: Reader) -> "Note":
         """Return one that says what `reader`, between two groups, knows."""
         assert reader.between_groups
         segments = tuple(sorted(reader.segments.items()))
-        return self._replace(offset=reader.offset, standing=reader.standing, segments=segments)
+        return self._replace(
+            offset=reader.offset, standing=reader.standing, segments=segments, whole=True
+        )
 
 
 def read_note(files: Files, directory: Path) -> Note | None:
@@ -67,6 +72,7 @@ def read_note(files: Files, directory: Path) -> Note | None:
             None if standing is None else Standing(*standing),
             tuple((int(base), offset) for base, offset in facts["segments"].items()),
             (epoch, token),
+            facts.get("whole", False),
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise StoreUnusableError(

@@ -69,6 +69,11 @@ class Reader:
         whole, self._begun = self._begun, []
         return verdict, whole
 
+    def go_back(self, offset: Offset) -> None:
+        """Read anew from `offset` on, where the log begins or a segment of it."""
+        self.standing, self.offset = None, offset
+        self._begun.clear()
+
     def skip(self, batch: Batch, offset: Offset) -> Verdict:
         """Take the next entry without reading it: the batch that stands there is known."""
         assert self.standing is not None

@@ -15,11 +15,11 @@ import asyncio
 import logging
 import random
 import secrets
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from latermq_broker.callbacks import do_nothing
 from latermq_broker.clock import SystemClock
@@ -98,7 +98,7 @@ class Replica:
         self._heard_ms = 0
         self._others_ms = 0  # when it last heard of an owner that was not of this directory
         self._early_ms: int | None = None  # since when the owner's batches miss one before them
-        self._said_early = False
+        self._went_back = False
         self._answered_ms = now_ms()  # when the replicated log last said anything
         self._end = 0  # of the replicated log, as it said last
         self._known = False  # that it is the one that the directory has
@@ -232,7 +232,8 @@ class Replica:
             ):
                 await standby.settle()
                 _require(reading)  # at the last entry: what it says is not to be claimed
-                if self._ownerless(standby.copy, patience_ms):  # nobody was faster meanwhile
+                behind = reader.offset < self._end  # it went back meanwhile
+                if self._ownerless(standby.copy, patience_ms) and not behind:  # nobody was faster
                     return not stop.is_set()
             if asyncio.get_running_loop().time() - asked_s >= ASK_S:
                 await self._caught_up(reader)  # for who asks how far it is
@@ -254,14 +255,20 @@ class Replica:
                 if not self._known:
                     await standby.copy.require_source(self._replicated_log)
                     standby.copy.cut()
+                    if not standby.copy.note.whole:
+                        standby.copy.go_back()
                     self._known = True
-                turn_s = loop.time()
-                async for entry in self._replicated_log.tail(standby.copy.reader.offset):
-                    await standby.ready.wait()
-                    self._take(standby, entry)
-                    if loop.time() - turn_s >= TURN_S:
-                        await asyncio.sleep(0)
-                        turn_s = loop.time()
+                turn_s, reader = loop.time(), standby.copy.reader
+                tail = cast("AsyncGenerator[Entry, None]", self._replicated_log.tail(reader.offset))
+                async with aclosing(tail):
+                    async for entry in tail:
+                        await standby.ready.wait()
+                        self._take(standby, entry)
+                        if reader.offset <= entry.offset:  # it went back
+                            break
+                        if loop.time() - turn_s >= TURN_S:
+                            await asyncio.sleep(0)
+                            turn_s = loop.time()
             except LogUnavailableError as error:
                 log.warning("the replicated log does not answer", extra={"reason": str(error)})
                 await asyncio.sleep(AWAY_S)
@@ -276,7 +283,7 @@ class Replica:
                 "not share a topic"
             )
         if verdict is Verdict.EARLY:
-            self._warn_of_early(entry.offset)
+            self._doubt(standby.copy, entry.offset)
         if verdict is Verdict.FENCE:
             self._fence_came.set()
         if verdict in (Verdict.FENCE, Verdict.VALID):
@@ -287,21 +294,23 @@ class Replica:
             elif not self._free(standby.copy):
                 self._others_ms = self._heard_ms
 
-    def _warn_of_early(self, offset: int) -> None:
-        """Say once that a batch which others have read is missing here: it would be there by now.
+    def _doubt(self, copy: LocalCopy, offset: int) -> None:
+        """Go back, once, if a batch is missing here for so long that it would be there by now.
 
-        That is before the owner, none of whose batches count here, is taken for silent.
+        Others may have read it. That is before the owner, none of whose batches count here, is
+        taken for silent. If it is missing in the log, too, what comes behind it counts nowhere.
         """
         if self._early_ms is None:
             self._early_ms = self._now_ms()
         missing_ms = self._now_ms() - self._early_ms
-        if missing_ms >= EARLY_MS and not self._said_early:
-            self._said_early = True
+        if missing_ms >= EARLY_MS and not self._went_back:
+            self._went_back = True
             log.warning(
-                "the owner's batches miss one before them, which is not sent again: this directory "
-                "lacks it. Stop this broker and empty the directory (docs/cluster.md)",
+                "the owner's batches miss one before them, which is not sent again: the last "
+                "segment is read again from the replicated log",
                 extra={"offset": offset, "ms": missing_ms},
             )
+            copy.go_back()
 
     async def _answers(self) -> bool:
         """Tell whether others could append; if not, silence is not the owner's."""

@@ -49,7 +49,7 @@ class Standby:
         verdict, pieces = self.copy.reader.read(entry)
         if pieces:
             self.copy.write(pieces)
-            if self.engine is not None:
+            if self.engine is not None and self.copy.end > self.copy.store.log.end:
                 self.engine.apply_up_to(self.copy.end)
                 self._applied_ms = self._clock.now_ms(), self.copy.store.log.last_store_ms
         return verdict
