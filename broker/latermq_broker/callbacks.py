@@ -5,5 +5,5 @@ def do_nothing() -> None:
     """Take a call that tells of something."""
 
 
-def ignore(_: object) -> None:
+def ignore(*_: object) -> None:
     """Take a call that says what it was."""

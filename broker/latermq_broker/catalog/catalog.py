@@ -5,10 +5,12 @@ is ever given twice. Never creates anything by itself: that is the engine's.
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
+from latermq_broker.callbacks import ignore
 from latermq_broker.catalog.shares import count_up
 from latermq_broker.errors import GroupNotFoundError, TopicNotFoundError
 
@@ -16,6 +18,8 @@ DLQ_PREFIX: Final = "%DLQ%"
 RETRY_PREFIX: Final = "%RETRY%"  # names what a group will be given again; no topic stands behind
 INTERNAL_PREFIXES: Final = (DLQ_PREFIX, RETRY_PREFIX)
 UNSET: Final = -1  # of a topic's setting: what holds for all of them
+TOPICS: Final = "topics"
+GROUPS: Final = "groups"
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"  # the classic name of what is delayed
 
 
@@ -172,9 +176,13 @@ def _dump(fields: dict[str, Any]) -> bytes:
 
 
 class Catalog:
-    """All topics and groups, by name and by id."""
+    """All topics and groups, by name and by id.
+
+    `on_change` is told the kind, TOPICS or GROUPS, and the name of each that is put or removed.
+    """
 
     def __init__(self) -> None:
+        self.on_change: Callable[[str, str], None] = ignore
         self._topics: dict[int, Topic] = {}
         self._topic_names: dict[str, Topic] = {}
         self._groups: dict[int, Group] = {}
@@ -232,14 +240,14 @@ class Catalog:
         self._topics[topic.id] = topic
         self._topic_names[topic.name] = topic
         self.next_topic_id = max(self.next_topic_id, topic.id + 1)
-        self.version += 1
+        self._changed(TOPICS, topic.name)
 
     def remove_topic(self, topic_id: int) -> Topic | None:
         topic = self._topics.pop(topic_id, None)
         if topic is not None:
             del self._topic_names[topic.name]
             count_up(self.topics_made, topic.made_by, -1)
-            self.version += 1
+            self._changed(TOPICS, topic.name)
         return topic
 
     def put_group(self, group: Group) -> None:
@@ -249,15 +257,19 @@ class Catalog:
         self._groups[group.id] = group
         self._group_names[group.name] = group
         self.next_group_id = max(self.next_group_id, group.id + 1)
-        self.version += 1
+        self._changed(GROUPS, group.name)
 
     def remove_group(self, group_id: int) -> Group | None:
         group = self._groups.pop(group_id, None)
         if group is not None:
             del self._group_names[group.name]
             count_up(self.groups_made, group.made_by, -1)
-            self.version += 1
+            self._changed(GROUPS, group.name)
         return group
+
+    def _changed(self, kind: str, name: str) -> None:
+        self.version += 1
+        self.on_change(kind, name)
 
     def snapshot(self) -> bytes:
         return _dump(

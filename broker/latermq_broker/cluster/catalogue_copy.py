@@ -6,7 +6,7 @@ told when it is reached again. Only a new one waits for its first copy before it
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,22 +14,25 @@ from typing import Any, Final
 
 from latermq_broker.catalog.access import decode_user
 from latermq_broker.catalog.catalog import (
+    GROUPS,
+    TOPICS,
     Group,
     Topic,
     decode_group,
     decode_topic,
-    encode_group,
-    encode_topic,
 )
 from latermq_broker.catalog.limits import decode_limit
 from latermq_broker.cluster.catalogue_entries import (
+    Key,
+    Touched,
+    all_shared,
+    encoded,
     group_identity,
-    shared_groups,
-    shared_topics,
+    identities,
+    identity_of,
     times_of,
-    version_of,
 )
-from latermq_broker.cluster.catalogue_file import read_memory, write_memory
+from latermq_broker.cluster.catalogue_file import add_to_memory, read_memory, write_memory
 from latermq_broker.cluster.catalogue_plan import Link, Plan, plan
 from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import RequestError
@@ -79,37 +82,35 @@ class CatalogueCopy:
         self._log = str(memory.get("log", ""))
         self._links: dict[str, dict[str, Link]] = {
             kind: {name: Link(*pair) for name, pair in memory.get(kind, {}).items()}
-            for kind in ("topics", "groups")
+            for kind in (TOPICS, GROUPS)
         }
         self._version = ""
-        self._seen_version = (-1, -1, -1)
+        self._added = 0  # links to the file, since it was written as a whole
+        self._lacks = False  # something of shard 0 could not be made: all is asked for again
+        self._touched = Touched(engine.catalog)  # among them is what shard 0 does not know
+        self._touched |= all_shared(engine.catalog)
+        self._reported: set[Key] = set()
 
     def request(self) -> cluster_pb2.CopyCatalogueRequest:
         """Ask for what shard 0 has and we have not, and tell what we have and it has not."""
-        self._seen_version = version_of(self._engine)
-        catalog = self._engine.catalog
+        self._reported = self._news()
+        topics, groups = encoded(self._engine.catalog, self._reported)
         return cluster_pb2.CopyCatalogueRequest(
-            shard=self._shard,
-            version=self._version,
-            wait_ms=WAIT_MS,
-            topics=[
-                encode_topic(topic)
-                for name, topic in shared_topics(catalog).items()
-                if name not in self._links["topics"]
-            ],
-            groups=[
-                encode_group(group)
-                for name, group in shared_groups(catalog).items()
-                if name not in self._links["groups"]
-            ],
-        )
+            shard=self._shard, version=self._version, wait_ms=WAIT_MS, topics=topics, groups=groups,
+            changes=not self._lacks,
+        )  # fmt: skip
 
     def has_news(self) -> bool:
         """Tell whether first use has made something since the last request."""
-        if version_of(self._engine) == self._seen_version:
-            return False
-        request = self.request()
-        return bool(request.topics or request.groups)
+        return not self._news() <= self._reported
+
+    def _news(self) -> set[Key]:
+        """Give what is no copy."""
+        known = identities(self._engine.catalog, self._touched)
+        self._touched.intersection_update(
+            key for key in known if key.name not in self._links[key.kind]
+        )
+        return set(self._touched)
 
     async def take(self, answer: cluster_pb2.CopyCatalogueResponse) -> bool:
         """Make the catalogue here that of the answer; whether it was one.
@@ -122,23 +123,31 @@ class CatalogueCopy:
             return False
         if answer.version == self._version:
             return True
+        self._lacks = False
         self._on_pins(answer.pins)
-        self._take_topics(answer)
-        self._take_groups(answer)
-        self._take_limits_and_users(answer)
+        change = {TOPICS: self._take_topics(answer), GROUPS: self._take_groups(answer)}
+        if not answer.same_rights:
+            self._take_limits_and_users(answer)
         await self._committer.written()
-        if not self._log:
-            self._log = answer.log
-        memory = {"log": self._log, **self._links}
-        await asyncio.to_thread(write_memory, self._directory, memory)
+        self._log = self._log or answer.log
+        added = sum(map(len, change.values()))
+        self._added += added
+        if answer.changes and self._added <= sum(map(len, self._links.values())):
+            if added:
+                await asyncio.to_thread(add_to_memory, self._directory, change)
+        else:
+            self._added = 0
+            memory = {"log": self._log, **self._links}
+            await asyncio.to_thread(write_memory, self._directory, memory)
         self._version = answer.version
         log.info("catalogue copied", extra={"version": answer.version})
         return True
 
-    def _take_topics(self, answer: cluster_pb2.CopyCatalogueResponse) -> None:
+    def _take_topics(self, answer: cluster_pb2.CopyCatalogueResponse) -> dict[str, Link | None]:
         engine, now_ms = self._engine, self._committer.now_ms()
         first = {topic.name: topic for topic in map(decode_topic, answer.topics)}
-        steps = self._plan("topics", {name: topic.epoch for name, topic in first.items()}, answer)
+        known = {name: topic.epoch for name, topic in first.items()}
+        steps = self._plan(TOPICS, known, answer)
         for name in steps.deleted:
             engine.topics.delete(name, now_ms)
         for name in steps.made:
@@ -149,10 +158,7 @@ class CatalogueCopy:
             self._try(name, create)
         for name in steps.compared:
             self._try(name, partial(self._alike, first[name], now_ms))
-        own = shared_topics(engine.catalog)
-        self._links["topics"] = {
-            name: Link(topic.epoch, own[name].epoch) for name, topic in first.items() if name in own
-        }
+        return self._link(TOPICS, known, answer)
 
     def _alike(self, first: Topic, now_ms: int) -> None:
         """Give a topic the type, times and queues that it has at shard 0; they never get fewer."""
@@ -161,12 +167,12 @@ class CatalogueCopy:
         more = first.queue_count if first.queue_count > own.queue_count else 0
         self._engine.topics.alter(first.name, first.type, more, now_ms, times_of(first))
 
-    def _take_groups(self, answer: cluster_pb2.CopyCatalogueResponse) -> None:
+    def _take_groups(self, answer: cluster_pb2.CopyCatalogueResponse) -> dict[str, Link | None]:
         engine, now_ms = self._engine, self._committer.now_ms()
         first = {group.name: group for group in map(decode_group, answer.groups)}
-        identities = {name: group_identity(group) for name, group in first.items()}
-        steps = self._plan("groups", identities, answer)
-        own = shared_groups(engine.catalog)
+        known = {name: group_identity(group) for name, group in first.items()}
+        steps = self._plan(GROUPS, known, answer)
+        own = {name: engine.catalog.require_group(name) for name in steps.compared}
         unlike = [name for name in steps.compared if _kind(own[name]) != _kind(first[name])]
         for name in (*steps.deleted, *unlike):
             engine.groups.delete(name, now_ms)
@@ -184,12 +190,7 @@ class CatalogueCopy:
                     on_dead=group.on_dead if group.fifo else None,
                 )  # fmt: skip
                 self._on_group(name, changed)
-        own = shared_groups(engine.catalog)
-        self._links["groups"] = {
-            name: Link(identity, group_identity(own[name]))
-            for name, identity in identities.items()
-            if name in own
-        }
+        return self._link(GROUPS, known, answer)
 
     def _make_group(self, group: Group, now_ms: int) -> None:
         made = self._engine.groups.create(
@@ -225,25 +226,61 @@ class CatalogueCopy:
     def _plan(
         self, kind: str, first: Mapping[str, str], answer: cluster_pb2.CopyCatalogueResponse
     ) -> Plan:
+        """Plan for all entries of a kind; of changes, for those that changed."""
         catalog = self._engine.catalog
-        if kind == "topics":
-            own = {name: topic.epoch for name, topic in shared_topics(catalog).items()}
-            deletions = answer.deleted_topics
-        else:
-            own = {name: group_identity(group) for name, group in shared_groups(catalog).items()}
-            deletions = answer.deleted_groups
-        deleted = {(entry.name, entry.identity) for entry in deletions}
-        return plan(own, first, self._links[kind], deleted)
+        keys = _changed(kind, first, answer) if answer.changes else all_shared(catalog)
+        own = {
+            key.name: identity
+            for key, identity in identities(catalog, keys).items()
+            if key.kind == kind
+        }
+        deleted = {(entry.name, entry.identity) for entry in _deletions(kind, answer)}
+        steps = plan(own, first, self._links[kind], deleted)
+        self._touched |= {Key(kind, name) for name in steps.news}
+        return steps
+
+    def _link(
+        self, kind: str, first: Mapping[str, str], answer: cluster_pb2.CopyCatalogueResponse
+    ) -> dict[str, Link | None]:
+        """Note which entries are copies by now; of changes, those that changed."""
+        change: dict[str, Link | None] = {}
+        for key in _changed(kind, first, answer):
+            own = identity_of(self._engine.catalog, key)
+            there = first.get(key.name)
+            change[key.name] = None if own is None or there is None else Link(there, own)
+        links = self._links[kind] if answer.changes else {}
+        for name, link in change.items():
+            if link is None:
+                links.pop(name, None)
+            else:
+                links[name] = link
+        self._links[kind] = links
+        return change
 
     def _try(self, name: str, do: Callable[[], Any]) -> None:
         """Do what another type or a bound may forbid here; then it stays as it is, and is told."""
         try:
             do()
         except RequestError as error:
+            self._lacks = True
             log.error(
                 "what shard 0 has cannot be made here",
                 extra={"name_there": name, "reason": str(error)},
             )
+
+
+def _deletions(
+    kind: str, answer: cluster_pb2.CopyCatalogueResponse
+) -> Iterable[cluster_pb2.DeletedEntry]:
+    return answer.deleted_topics if kind == TOPICS else answer.deleted_groups
+
+
+def _changed(
+    kind: str, first: Mapping[str, str], answer: cluster_pb2.CopyCatalogueResponse
+) -> set[Key]:
+    """List the entries that an answer tells of."""
+    names = first.keys() | {entry.name for entry in _deletions(kind, answer)}
+    return {Key(kind, name) for name in names}
 
 
 def _kind(group: Group) -> Group:

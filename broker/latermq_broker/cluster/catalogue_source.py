@@ -7,17 +7,21 @@ answered ◄──────────────────────�
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from latermq_broker.catalog.catalog import decode_group, decode_topic
+from latermq_broker.catalog.catalog import GROUPS, TOPICS, decode_group, decode_topic
 from latermq_broker.cluster.catalogue_entries import (
-    entries,
-    group_identity,
-    shared_groups,
-    shared_topics,
+    Key,
+    Touched,
+    add_rights,
+    all_shared,
+    encoded,
+    identities,
+    identity_of,
     times_of,
     version_of,
 )
@@ -34,6 +38,14 @@ WAIT_MS_MAX: Final = 10_000
 SPREAD_S_MAX: Final = 2.0  # until a shard that does not ask is taken for away
 PRESENT_S: Final = 15.0  # a shard asked so lately, or is not there
 DELETED_MAX: Final = 1_000  # of a kind
+CHANGES_MAX: Final = 1_000  # versions back: a shard that has an older one is given everything
+
+
+class Change(NamedTuple):
+    """What made a version of the one before."""
+
+    keys: frozenset[Key]
+    rights: bool  # limits or users, too
 
 
 class CatalogueSource:
@@ -64,10 +76,12 @@ class CatalogueSource:
         deleted = read_memory(directory).get("deleted", {})
         self._deleted: dict[str, list[tuple[str, str]]] = {
             kind: [(name, identity) for name, identity in deleted.get(kind, ())]
-            for kind in ("topics", "groups")
+            for kind in (TOPICS, GROUPS)
         }
         self._is_forgetful = False  # of deletions: they are to be written
-        self._known = self._identities()
+        self._touched = Touched(engine.catalog)
+        self._known = identities(engine.catalog, all_shared(engine.catalog))
+        self._changes: deque[Change] = deque(maxlen=CHANGES_MAX)  # the last makes `_number`
         self._seen_version = version_of(engine)
         self._life = f"{engine.store.log.uuid.hex()}.{engine.store.log.epoch}"
         self._number = 1
@@ -95,16 +109,37 @@ class CatalogueSource:
                 self._has(request.shard, self._number)
                 return cluster_pb2.CopyCatalogueResponse(status=ok_status(), version=self.version)
         self._has(request.shard, 0)
-        response = entries(self._engine, has_users=self._has_users)
-        response.status.CopyFrom(ok_status())
-        response.version = self.version
-        response.log = self._engine.store.log.uuid.hex()
-        response.pins.update(self._pins)
+        change = self._since(request.version) if request.changes else None
+        return self._answer(change)
+
+    def _since(self, version: str) -> Change | None:
+        """Give all that changed since a version; None: that is not known any more."""
+        life, _, number = version.rpartition(".")
+        if life != self._life or not 0 < (count := self._number - int(number)) <= len(
+            self._changes
+        ):
+            return None
+        changes = [self._changes[-each] for each in range(1, count + 1)]
+        keys = frozenset[Key]().union(*(change.keys for change in changes))
+        return Change(keys, any(change.rights for change in changes))
+
+    def _answer(self, change: Change | None) -> cluster_pb2.CopyCatalogueResponse:
+        """Give what changed; None: everything."""
+        catalog = self._engine.catalog
+        topics, groups = encoded(catalog, all_shared(catalog) if change is None else change.keys)
+        response = cluster_pb2.CopyCatalogueResponse(
+            status=ok_status(), version=self.version, log=self._engine.store.log.uuid.hex(),
+            pins=self._pins, topics=topics, groups=groups, changes=change is not None,
+            same_rights=change is not None and not change.rights,
+        )  # fmt: skip
+        if not response.same_rights:
+            add_rights(response, self._engine, has_users=self._has_users)
         for kind, deletions in (
-            ("topics", response.deleted_topics), ("groups", response.deleted_groups),
+            (TOPICS, response.deleted_topics), (GROUPS, response.deleted_groups),
         ):  # fmt: skip
             for name, identity in self._deleted[kind]:
-                deletions.add(name=name, identity=identity)
+                if change is None or Key(kind, name) in change.keys:
+                    deletions.add(name=name, identity=identity)
         return response
 
     async def spread(self) -> None:
@@ -134,25 +169,21 @@ class CatalogueSource:
         seen = version_of(self._engine)
         if seen == self._seen_version:
             return
-        self._seen_version = seen
-        known, self._known = self._known, self._identities()
-        for kind, before in known.items():
-            now = self._known[kind]
-            if former := [each for each in before.items() if now.get(each[0]) != each[1]]:
-                self._deleted[kind] = (self._deleted[kind] + former)[-DELETED_MAX:]
+        before, self._seen_version = self._seen_version, seen
+        keys = frozenset(self._touched)
+        self._touched.clear()
+        for key in sorted(keys):
+            former, now = self._known.pop(key, None), identity_of(self._engine.catalog, key)
+            if now is not None:
+                self._known[key] = now
+            if former not in (None, now):
+                deleted = [*self._deleted[key.kind], (key.name, former)]
+                self._deleted[key.kind] = deleted[-DELETED_MAX:]
                 self._is_forgetful = True
+        self._changes.append(Change(keys, rights=seen[1:] != before[1:]))
         self._number += 1
         self._changed.set()
         self._changed = asyncio.Event()
-
-    def _identities(self) -> dict[str, dict[str, str]]:
-        catalog = self._engine.catalog
-        return {
-            "topics": {name: topic.epoch for name, topic in shared_topics(catalog).items()},
-            "groups": {
-                name: group_identity(group) for name, group in shared_groups(catalog).items()
-            },
-        }
 
     async def _take(self, request: cluster_pb2.CopyCatalogueRequest) -> None:
         """Make what first use made in another shard, unless it is here by now."""

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as apache_dot_rocketmq_dot_v2_dot_definition__pb2
 
 
-DESCRIPTOR = _POOL.AddSerializedFile(b'\n\x18latermq/v1/cluster.proto\x12\nlatermq.v1\x1a#apache/rocketmq/v2/definition.proto\"^\n\x0c\x43lusterShard\x12\x0e\n\x06number\x18\x01 \x01(\x05\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x30\n\tendpoints\x18\x03 \x01(\x0b\x32\x1d.apache.rocketmq.v2.Endpoints\"J\n\x16\x44\x65scribeClusterRequest\x12\x30\n\tendpoints\x18\x01 \x01(\x0b\x32\x1d.apache.rocketmq.v2.Endpoints\"~\n\x17\x44\x65scribeClusterResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12\r\n\x05shard\x18\x02 \x01(\x05\x12(\n\x06shards\x18\x03 \x03(\x0b\x32\x18.latermq.v1.ClusterShard\"g\n\x14\x43opyCatalogueRequest\x12\r\n\x05shard\x18\x01 \x01(\x05\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0f\n\x07wait_ms\x18\x03 \x01(\x03\x12\x0e\n\x06topics\x18\x04 \x03(\x0c\x12\x0e\n\x06groups\x18\x05 \x03(\x0c\".\n\x0c\x44\x65letedEntry\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08identity\x18\x02 \x01(\t\"\xec\x02\n\x15\x43opyCatalogueResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0b\n\x03log\x18\x03 \x01(\t\x12\x39\n\x04pins\x18\x04 \x03(\x0b\x32+.latermq.v1.CopyCatalogueResponse.PinsEntry\x12\x0e\n\x06topics\x18\x05 \x03(\x0c\x12\x0e\n\x06groups\x18\x06 \x03(\x0c\x12\x0e\n\x06limits\x18\x07 \x03(\x0c\x12\r\n\x05users\x18\x08 \x03(\x0c\x12\x30\n\x0e\x64\x65leted_topics\x18\t \x03(\x0b\x32\x18.latermq.v1.DeletedEntry\x12\x30\n\x0e\x64\x65leted_groups\x18\n \x03(\x0b\x32\x18.latermq.v1.DeletedEntry\x1a+\n\tPinsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\x32\xbb\x01\n\x07\x43luster\x12Z\n\x0f\x44\x65scribeCluster\x12\".latermq.v1.DescribeClusterRequest\x1a#.latermq.v1.DescribeClusterResponse\x12T\n\rCopyCatalogue\x12 .latermq.v1.CopyCatalogueRequest\x1a!.latermq.v1.CopyCatalogueResponseb\x06proto3')
+DESCRIPTOR = _POOL.AddSerializedFile(b'\n\x18latermq/v1/cluster.proto\x12\nlatermq.v1\x1a#apache/rocketmq/v2/definition.proto\"^\n\x0c\x43lusterShard\x12\x0e\n\x06number\x18\x01 \x01(\x05\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x30\n\tendpoints\x18\x03 \x01(\x0b\x32\x1d.apache.rocketmq.v2.Endpoints\"J\n\x16\x44\x65scribeClusterRequest\x12\x30\n\tendpoints\x18\x01 \x01(\x0b\x32\x1d.apache.rocketmq.v2.Endpoints\"~\n\x17\x44\x65scribeClusterResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12\r\n\x05shard\x18\x02 \x01(\x05\x12(\n\x06shards\x18\x03 \x03(\x0b\x32\x18.latermq.v1.ClusterShard\"x\n\x14\x43opyCatalogueRequest\x12\r\n\x05shard\x18\x01 \x01(\x05\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0f\n\x07wait_ms\x18\x03 \x01(\x03\x12\x0e\n\x06topics\x18\x04 \x03(\x0c\x12\x0e\n\x06groups\x18\x05 \x03(\x0c\x12\x0f\n\x07\x63hanges\x18\x06 \x01(\x08\".\n\x0c\x44\x65letedEntry\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08identity\x18\x02 \x01(\t\"\x92\x03\n\x15\x43opyCatalogueResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0b\n\x03log\x18\x03 \x01(\t\x12\x39\n\x04pins\x18\x04 \x03(\x0b\x32+.latermq.v1.CopyCatalogueResponse.PinsEntry\x12\x0e\n\x06topics\x18\x05 \x03(\x0c\x12\x0e\n\x06groups\x18\x06 \x03(\x0c\x12\x0e\n\x06limits\x18\x07 \x03(\x0c\x12\r\n\x05users\x18\x08 \x03(\x0c\x12\x30\n\x0e\x64\x65leted_topics\x18\t \x03(\x0b\x32\x18.latermq.v1.DeletedEntry\x12\x30\n\x0e\x64\x65leted_groups\x18\n \x03(\x0b\x32\x18.latermq.v1.DeletedEntry\x12\x0f\n\x07\x63hanges\x18\x0b \x01(\x08\x12\x13\n\x0bsame_rights\x18\x0c \x01(\x08\x1a+\n\tPinsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\x32\xbb\x01\n\x07\x43luster\x12Z\n\x0f\x44\x65scribeCluster\x12\".latermq.v1.DescribeClusterRequest\x1a#.latermq.v1.DescribeClusterResponse\x12T\n\rCopyCatalogue\x12 .latermq.v1.CopyCatalogueRequest\x1a!.latermq.v1.CopyCatalogueResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,13 +41,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DESCRIBECLUSTERRESPONSE']._serialized_start=249
   _globals['_DESCRIBECLUSTERRESPONSE']._serialized_end=375
   _globals['_COPYCATALOGUEREQUEST']._serialized_start=377
-  _globals['_COPYCATALOGUEREQUEST']._serialized_end=480
-  _globals['_DELETEDENTRY']._serialized_start=482
-  _globals['_DELETEDENTRY']._serialized_end=528
-  _globals['_COPYCATALOGUERESPONSE']._serialized_start=531
-  _globals['_COPYCATALOGUERESPONSE']._serialized_end=895
-  _globals['_COPYCATALOGUERESPONSE_PINSENTRY']._serialized_start=852
-  _globals['_COPYCATALOGUERESPONSE_PINSENTRY']._serialized_end=895
-  _globals['_CLUSTER']._serialized_start=898
-  _globals['_CLUSTER']._serialized_end=1085
+  _globals['_COPYCATALOGUEREQUEST']._serialized_end=497
+  _globals['_DELETEDENTRY']._serialized_start=499
+  _globals['_DELETEDENTRY']._serialized_end=545
+  _globals['_COPYCATALOGUERESPONSE']._serialized_start=548
+  _globals['_COPYCATALOGUERESPONSE']._serialized_end=950
+  _globals['_COPYCATALOGUERESPONSE_PINSENTRY']._serialized_start=907
+  _globals['_COPYCATALOGUERESPONSE_PINSENTRY']._serialized_end=950
+  _globals['_CLUSTER']._serialized_start=953
+  _globals['_CLUSTER']._serialized_end=1140
 # @@protoc_insertion_point(module_scope)

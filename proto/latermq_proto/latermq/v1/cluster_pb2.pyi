@@ -33,18 +33,20 @@ class DescribeClusterResponse(_message.Message):
     def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., shard: _Optional[int] = ..., shards: _Optional[_Iterable[_Union[ClusterShard, _Mapping]]] = ...) -> None: ...
 
 class CopyCatalogueRequest(_message.Message):
-    __slots__ = ("shard", "version", "wait_ms", "topics", "groups")
+    __slots__ = ("shard", "version", "wait_ms", "topics", "groups", "changes")
     SHARD_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
     shard: int
     version: str
     wait_ms: int
     topics: _containers.RepeatedScalarFieldContainer[bytes]
     groups: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, shard: _Optional[int] = ..., version: _Optional[str] = ..., wait_ms: _Optional[int] = ..., topics: _Optional[_Iterable[bytes]] = ..., groups: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    changes: bool
+    def __init__(self, shard: _Optional[int] = ..., version: _Optional[str] = ..., wait_ms: _Optional[int] = ..., topics: _Optional[_Iterable[bytes]] = ..., groups: _Optional[_Iterable[bytes]] = ..., changes: bool = ...) -> None: ...
 
 class DeletedEntry(_message.Message):
     __slots__ = ("name", "identity")
@@ -55,7 +57,7 @@ class DeletedEntry(_message.Message):
     def __init__(self, name: _Optional[str] = ..., identity: _Optional[str] = ...) -> None: ...
 
 class CopyCatalogueResponse(_message.Message):
-    __slots__ = ("status", "version", "log", "pins", "topics", "groups", "limits", "users", "deleted_topics", "deleted_groups")
+    __slots__ = ("status", "version", "log", "pins", "topics", "groups", "limits", "users", "deleted_topics", "deleted_groups", "changes", "same_rights")
     class PinsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -73,6 +75,8 @@ class CopyCatalogueResponse(_message.Message):
     USERS_FIELD_NUMBER: _ClassVar[int]
     DELETED_TOPICS_FIELD_NUMBER: _ClassVar[int]
     DELETED_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    SAME_RIGHTS_FIELD_NUMBER: _ClassVar[int]
     status: _definition_pb2.Status
     version: str
     log: str
@@ -83,4 +87,6 @@ class CopyCatalogueResponse(_message.Message):
     users: _containers.RepeatedScalarFieldContainer[bytes]
     deleted_topics: _containers.RepeatedCompositeFieldContainer[DeletedEntry]
     deleted_groups: _containers.RepeatedCompositeFieldContainer[DeletedEntry]
-    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., version: _Optional[str] = ..., log: _Optional[str] = ..., pins: _Optional[_Mapping[str, int]] = ..., topics: _Optional[_Iterable[bytes]] = ..., groups: _Optional[_Iterable[bytes]] = ..., limits: _Optional[_Iterable[bytes]] = ..., users: _Optional[_Iterable[bytes]] = ..., deleted_topics: _Optional[_Iterable[_Union[DeletedEntry, _Mapping]]] = ..., deleted_groups: _Optional[_Iterable[_Union[DeletedEntry, _Mapping]]] = ...) -> None: ...
+    changes: bool
+    same_rights: bool
+    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., version: _Optional[str] = ..., log: _Optional[str] = ..., pins: _Optional[_Mapping[str, int]] = ..., topics: _Optional[_Iterable[bytes]] = ..., groups: _Optional[_Iterable[bytes]] = ..., limits: _Optional[_Iterable[bytes]] = ..., users: _Optional[_Iterable[bytes]] = ..., deleted_topics: _Optional[_Iterable[_Union[DeletedEntry, _Mapping]]] = ..., deleted_groups: _Optional[_Iterable[_Union[DeletedEntry, _Mapping]]] = ..., changes: bool = ..., same_rights: bool = ...) -> None: ...

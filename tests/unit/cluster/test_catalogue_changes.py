@@ -1,0 +1,195 @@
+"""What a change of the catalogue costs, and that copying changes alone leaves nothing out."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from latermq_broker.catalog.access import User
+from latermq_broker.catalog.catalog import GROUPS, TOPICS, TopicType
+from latermq_broker.catalog.limits import Limit, Scope
+from latermq_broker.cluster import catalogue_source
+from latermq_broker.cluster.catalogue_copy import CatalogueCopy
+from latermq_broker.cluster.catalogue_file import add_to_memory, read_memory, write_memory
+from latermq_broker.cluster.catalogue_source import CatalogueSource
+from latermq_broker.errors import StoreUnusableError
+from latermq_broker.services.call.answers import Caller
+from latermq_broker.store.directory import CATALOGUE_NAME
+from latermq_proto.latermq.v1 import cluster_pb2
+from support.engine_rig import START_MS, EngineRig
+from support.fake_call import FakeCall
+from support.fake_committer import FakeCommitter
+
+
+class Pair:
+    """Shard 0 and another one, each with a directory for what it remembers."""
+
+    def __init__(self, directory: Path) -> None:
+        self.first, self.other = EngineRig(), EngineRig()
+        self.directory = directory
+        self.committer = FakeCommitter(START_MS)
+        for name in ("0", "1"):
+            (directory / name).mkdir()
+        self.start_first()
+        self.start_other()
+
+    def start_first(self) -> None:
+        self.first.engine.store.log.epoch += 1
+        self.source = CatalogueSource(
+            self.first.engine, self.committer, self.directory / "0", {}, has_users=True
+        )
+
+    def start_other(self) -> None:
+        self.copy = CatalogueCopy(
+            self.other.engine, self.committer, self.directory / "1", 1,
+            lambda pins: None, lambda name, group: None, has_users=True,
+        )  # fmt: skip
+
+    async def copied(self) -> cluster_pb2.CopyCatalogueResponse:
+        self.source.on_second()
+        request = self.copy.request()
+        request.wait_ms = 0
+        answer = await self.source.copy_catalogue(request, Caller("", FakeCall()))
+        assert await self.copy.take(answer)
+        return answer
+
+    def make(self, rig: EngineRig, name: str, *, attempts: int = 3) -> None:
+        self.committer.time_ms += 1  # tells a group from the one before
+        rig.engine.groups.create(
+            name, fifo=False, max_attempts=attempts, backoff=None, now_ms=self.committer.time_ms
+        )
+
+    def close(self) -> None:
+        for rig in (self.first, self.other):
+            rig.engine.abandon()
+
+
+async def test_a_change_costs_the_same_however_much_there_is(tmp_path: Path) -> None:
+    """It is the change that is told, taken and remembered."""
+    pair = Pair(tmp_path)
+    for number in range(300):
+        pair.make(pair.first, f"group-{number}")
+    pair.first.engine.users.copy(User(access_key="shop", secret="x" * 16), START_MS)
+    answer = await pair.copied()
+    assert (len(answer.groups), len(answer.users), answer.changes) == (300, 1, False)
+    remembered = (tmp_path / "1" / CATALOGUE_NAME).stat().st_size
+    pair.make(pair.first, "new")
+    answer = await pair.copied()
+    assert answer.changes
+    assert answer.ByteSize() < 600
+    assert (len(answer.groups), len(answer.topics), len(answer.users)) == (1, 0, 0)
+    assert (tmp_path / "1" / CATALOGUE_NAME).stat().st_size - remembered < 100
+    assert not pair.copy.request().groups, "what was copied is told as news"
+    pair.first.engine.limits.copy(Limit(scope=Scope.CLIENT, name="shop", sends_per_s=4), START_MS)
+    answer = await pair.copied()
+    assert (len(answer.groups), len(answer.limits), len(answer.users)) == (0, 1, 1)
+    assert pair.other.engine.catalog.group_count() == 301
+    pair.close()
+
+
+async def test_what_is_too_long_ago_is_copied_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalogue_source, "CHANGES_MAX", 2)
+    pair = Pair(tmp_path)
+    assert not (await pair.copied()).changes
+    for late in (2, 3):
+        for number in range(late):
+            pair.make(pair.first, f"group-{late}-{number}")
+            pair.source.on_second()
+        assert (await pair.copied()).changes == (late == 2)
+    assert pair.other.engine.catalog.group_count() == 5
+    assert (await pair.copied()).version == pair.source.version
+    pair.start_first()
+    pair.make(pair.first, "in another life")
+    assert not (await pair.copied()).changes
+    pair.close()
+
+
+async def test_what_cannot_be_made_is_asked_for_again(tmp_path: Path) -> None:
+    """A topic of another type is in the way; when it is gone, the next change brings both."""
+    pair = Pair(tmp_path)
+    await pair.copied()
+    pair.first.engine.topics.create("orders", TopicType.NORMAL, 2, START_MS)
+    pair.other.engine.topics.create("orders", TopicType.LITE, 0, START_MS)
+    await pair.copied()
+    assert pair.other.engine.catalog.require_topic("orders").type is TopicType.LITE
+    pair.other.engine.topics.delete("orders", START_MS)
+    pair.make(pair.first, "next")
+    assert not (await pair.copied()).changes
+    assert pair.other.engine.catalog.require_topic("orders").type is TopicType.NORMAL
+    pair.make(pair.first, "and next")
+    assert (await pair.copied()).changes
+    pair.close()
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_both_have_the_same_after_anything(tmp_path: Path, seed: int) -> None:
+    """Made, altered, deleted and made anew at both, with starts of each in between."""
+    random, pair = Random(seed), Pair(tmp_path)
+    names = [f"name-{number}" for number in range(6)]
+    for _ in range(60):
+        rig = random.choice((pair.first, pair.first, pair.other))
+        engine, name = rig.engine, random.choice(names)
+        pair.committer.time_ms += 1
+        step = random.randrange(7)
+        if step < 2 and engine.catalog.group(name) is None:
+            pair.make(rig, name, attempts=random.randint(1, 5))
+        elif step == 2 and engine.catalog.topic(name) is None:
+            engine.topics.create(
+                name, TopicType.NORMAL, random.randint(1, 3), pair.committer.time_ms
+            )
+        elif rig is pair.first and step == 3 and engine.catalog.group(name) is not None:
+            engine.groups.delete(name, pair.committer.time_ms)
+        elif rig is pair.first and step == 4 and engine.catalog.topic(name) is not None:
+            engine.topics.delete(name, pair.committer.time_ms)
+        elif rig is pair.first and step == 5 and engine.catalog.group(name) is not None:
+            engine.groups.alter(
+                name, max_attempts=random.randint(1, 5), backoff=None, clear_backoff=False,
+                now_ms=pair.committer.time_ms, on_dead=None,
+            )  # fmt: skip
+        elif step == 6:
+            if rig is pair.first:  # what it deleted since it wrote that down may come back
+                pair.start_first()
+            else:
+                pair.start_other()
+        if random.random() < 0.4:
+            await pair.copied()
+    for _ in range(3):  # what is news is told, made there and linked here
+        await pair.copied()
+    first, other = pair.first.engine.catalog, pair.other.engine.catalog
+    assert {(topic.name, topic.type) for topic in first.topics()} == {
+        (topic.name, topic.type) for topic in other.topics()
+    }
+    assert {(group.name, group.max_attempts) for group in first.groups()} == {
+        (group.name, group.max_attempts) for group in other.groups()
+    }
+    request, memory = pair.copy.request(), read_memory(tmp_path / "1")
+    assert (len(request.topics), len(request.groups)) == (0, 0), "something is news yet"
+    assert memory[TOPICS] == {
+        topic.name: [topic.epoch, other.require_topic(topic.name).epoch] for topic in first.topics()
+    }
+    assert memory[GROUPS] == {
+        group.name: [str(group.created_ms), str(other.require_group(group.name).created_ms)]
+        for group in first.groups()
+    }
+    pair.close()
+
+
+def test_a_change_that_a_crash_cut_off_is_none(tmp_path: Path) -> None:
+    path = tmp_path / CATALOGUE_NAME
+    write_memory(tmp_path, {"log": "a", TOPICS: {"one": ["1", "2"]}, GROUPS: {}})
+    add_to_memory(tmp_path, {TOPICS: {"two": ["3", "4"], "one": None}})
+    whole = {"log": "a", TOPICS: {"two": ["3", "4"]}, GROUPS: {}}
+    assert read_memory(tmp_path) == whole
+    before = path.stat().st_size
+    add_to_memory(tmp_path, {GROUPS: {"three": ["5", "6"]}})
+    for size in range(before, path.stat().st_size):
+        cut = tmp_path / str(size)
+        cut.mkdir()
+        (cut / CATALOGUE_NAME).write_bytes(path.read_bytes()[:size])
+        assert read_memory(cut) == whole
+    add_to_memory(tmp_path, {})
+    path.write_bytes(path.read_bytes().replace(b'"three"', b'"three'))
+    with pytest.raises(StoreUnusableError, match="cannot read"):
+        read_memory(tmp_path)
