@@ -60,7 +60,7 @@ def _call(path: str, metadata: Metadata) -> FakeCall:
 class CliRig(V1Rig):
     """`run` runs a command line; `ok` and `json` expect it to end well."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, *, columns: int = 160) -> None:
+    def __init__(self, patch: pytest.MonkeyPatch, *, columns: int = 200) -> None:
         super().__init__()
         self.transport = TableTransport(self)
         patch.setattr("latermq.admin.chosen", self._chosen)
