@@ -55,6 +55,16 @@ def test_small_steps_add_up_to_a_jump() -> None:
     assert clock.wall_offset_ms == 24
 
 
+def test_a_step_back_is_followed_at_once_and_a_step_ahead_waits_until_it_is_large() -> None:
+    """What is followed late is, after a step back, delivered that much too early."""
+    clocks = Clocks()
+    clock = clock_of(clocks)
+    for ahead_ms, seen_ms in ((8, 0), (0, 0), (-8, -8), (-8.5, -8), (-9, -9), (10, -9), (11, 11)):
+        clocks.wall_ahead_ns = int(ahead_ms * 1_000_000)
+        clock.now_ms()
+        assert clock.wall_offset_ms == seen_ms
+
+
 def test_being_interrupted_between_two_readings_is_no_jump() -> None:
     clocks = Clocks()
     clock = clock_of(clocks)

@@ -149,6 +149,7 @@ async def test_a_handle_that_is_none(handle: str) -> None:
             "ForwardMessageToDeadLetterQueue", forward("orders", "billing", handle)
         )
         assert response.status.code == Code.INVALID_RECEIPT_HANDLE
+        assert response.status.message.startswith("INVALID_RECEIPT_HANDLE: ")
         assert broker.log_end == before
 
 
