@@ -89,6 +89,9 @@ class FakeCall:
         else:
             self._on_cancel.append(callback)
 
+    def on_lost(self, callback: Callable[[], None]) -> None:
+        """Keep nothing: no answer is on its way here."""
+
     def cancel(self) -> None:
         """The caller goes away."""
         self._cancelled = True

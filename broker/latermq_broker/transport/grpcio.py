@@ -103,6 +103,9 @@ class GrpcioCall:
         else:
             self._on_cancel.append(callback)
 
+    def on_lost(self, callback: Callable[[], None]) -> None:
+        """Keep nothing: gRPC does not tell what arrived."""
+
     def reply_room(self) -> int:
         return REPLY_BYTES_MAX
 

@@ -64,6 +64,9 @@ class InsideCall:
         else:
             self._callbacks.append(callback)
 
+    def on_lost(self, callback: Callable[[], None]) -> None:
+        """Keep nothing: what is answered here arrives."""
+
     def cancel(self) -> None:
         """Have the caller go away, before it has the whole answer."""
         self.cancelled = True

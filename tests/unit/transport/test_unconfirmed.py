@@ -1,10 +1,13 @@
 """Answers that were sent, and a connection that breaks: which of them arrived."""
 
+import asyncio
+import errno
+import os
 import socket
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -18,6 +21,7 @@ from latermq_broker.transport.unconfirmed import (
 from latermq_h2.http2 import frames
 from support.grpc_served import Served
 from support.http2_peer import HELLO, REQUEST, SETTINGS_ACK, data, headers
+from support.machine import patient
 
 MESSAGE = struct.pack(">BI", 0, 3) + b"one"
 
@@ -30,6 +34,7 @@ class Peer:
         self.asked = 0
         self.closed = False
         self.bytes_told = 256
+        self.knows = True  # what TCP_INFO is
 
     def fileno(self) -> int:
         return -1 if self.closed else 7
@@ -37,6 +42,8 @@ class Peer:
     def getsockopt(self, level: int, name: int, size: int) -> bytes:
         assert (level, name) == (socket.IPPROTO_TCP, socket.TCP_INFO)
         self.asked += 1
+        if not self.knows:
+            raise OSError(errno.ENOPROTOOPT, os.strerror(errno.ENOPROTOOPT))
         info = bytes(120) + struct.pack("=Q", self.acknowledged) + bytes(128)
         return info[: min(size, self.bytes_told)]
 
@@ -45,22 +52,14 @@ class Peer:
         return cast(socket.socket, self)
 
 
-class Kept:
-    """A call that was answered."""
-
-    def __init__(self, fates: list[str]) -> None:
-        self.forget: Callable[[], None] = partial(fates.append, "arrived")
-        self.cancel: Callable[[], None] = partial(fates.append, "lost")
-
-
-def fates_of(peer: Peer, ends: Sequence[int], how: str = "lose") -> list[str]:
-    """What becomes of calls whose answers end there, each in order of the ends."""
-    fates: list[str] = []
+def lost_of(peer: Peer, ends: Sequence[int], how: str = "lose") -> list[int]:
+    """Which of the answers that end there are lost."""
+    lost: list[int] = []
     unconfirmed = Unconfirmed(peer.socket)
     for end in ends:
-        unconfirmed.add(cast(Any, Kept(fates)), end)
+        unconfirmed.add(partial(lost.append, end), end)
     getattr(unconfirmed, how)()
-    return fates
+    return lost
 
 
 @pytest.mark.parametrize("count", [1, ASKED_FROM - 1, ASKED_FROM, 3 * ASKED_FROM])
@@ -68,46 +67,59 @@ def test_what_was_acknowledged_arrived_and_what_was_not_is_lost(count: int) -> N
     ends = range(100, 100 * (count + 1), 100)
     for arrived in range(count + 1):
         for beyond in (0, 99):
-            fates = fates_of(Peer(100 * arrived + beyond), ends)
             if arrived or beyond:
-                assert fates == ["arrived"] * arrived + ["lost"] * (count - arrived)
+                assert lost_of(Peer(100 * arrived + beyond), ends) == [*ends[arrived:]]
 
 
 def test_a_connection_that_ends_in_order_loses_nothing() -> None:
-    assert fates_of(Peer(150), [100, 200, 300], "confirm_all") == ["arrived"] * 3
+    assert lost_of(Peer(150), [100, 200, 300], "confirm_all") == []
 
 
 def test_the_kernel_is_asked_for_a_few_at_once() -> None:
     peer = Peer(1 << 40)
-    assert fates_of(peer, range(1, 401)) == ["arrived"] * 400
+    assert lost_of(peer, range(1, 401)) == []
     assert peer.asked == 400 // ASKED_FROM + 1
     peer = Peer(1)  # nothing of it arrives
-    fates_of(peer, range(100, 300))
+    lost_of(peer, range(100, 300))
     assert peer.asked < 10
 
 
 def test_no_more_are_kept_than_a_bound() -> None:
-    fates = fates_of(Peer(1), range(10, 10 + 5 * KEPT_MAX))
-    assert fates.count("lost") <= 2 * KEPT_MAX
-    assert fates.index("lost") == fates.count("arrived")
+    ends = range(10, 10 + 5 * KEPT_MAX)
+    lost = lost_of(Peer(1), ends)
+    assert KEPT_MAX <= len(lost) <= 2 * KEPT_MAX
+    assert lost == [*ends[-len(lost) :]]
 
 
 def test_where_nothing_is_told_all_arrived() -> None:
-    silent, short, closed = Peer(0), Peer(100), Peer(100)
-    short.bytes_told, closed.closed = 104, True
-    for peer in (silent, short, closed):
+    silent, short, closed, strange = Peer(0), Peer(100), Peer(100), Peer(100)
+    short.bytes_told, closed.closed, strange.knows = 104, True, False
+    for peer in (silent, short, closed, strange):
         assert acknowledged_bytes(peer.socket) > 1 << 50
     assert acknowledged_bytes(None) > 1 << 50
     assert acknowledged_bytes(Peer(100).socket) == 100
 
 
+def test_one_that_cannot_be_done_keeps_none_from_the_others() -> None:
+    lost: list[int] = []
+    unconfirmed = Unconfirmed(Peer(1).socket)
+    unconfirmed.add(lambda: lost.remove(0), 10)
+    unconfirmed.add(partial(lost.append, 20), 20)
+    unconfirmed.lose()
+    assert lost == [20]
+
+
 @pytest.mark.parametrize("arrived", [True, False])
 async def test_who_was_answered_is_told_if_the_answer_did_not_arrive(arrived: bool) -> None:
-    """The bytes that end an answer are counted as they are written."""
+    """The bytes that end an answer are counted as they are written.
+
+    Who asked only for a call that is cancelled is not told: the call was answered.
+    """
     told: list[str] = []
 
     def leases(request: bytes, call: Call) -> list[bytes]:
-        call.on_cancel(partial(told.append, "lost"))
+        call.on_cancel(partial(told.append, "cancelled"))
+        call.on_lost(partial(told.append, "lost"))
         return [request, bytes(40_000)]
 
     peer = Peer(1)
@@ -125,3 +137,25 @@ async def test_who_was_answered_is_told_if_the_answer_did_not_arrive(arrived: bo
     assert told == ([] if arrived else ["lost"])
     served.unconfirmed.lose()
     assert len(told) < 2
+
+
+async def test_who_was_not_answered_whole_is_told_once() -> None:
+    """It is cancelled: what is to be done for a lost answer was done so."""
+    told: list[str] = []
+
+    async def fails(request: bytes, call: Call) -> bytes:
+        call.on_cancel(partial(told.append, "cancelled"))
+        call.on_lost(partial(told.append, "lost"))
+        raise ValueError
+
+    served = Served(peer=Peer(1).socket, more={b"/s/R": Method.unary(fails)})
+    served.send(HELLO + SETTINGS_ACK)
+    served.send(headers(1, block=REQUEST.replace(b"/s/M", b"/s/R")) + data(1, MESSAGE, end=True))
+    async with asyncio.timeout(patient(10)):
+        while served.connection.open:
+            await asyncio.sleep(0)
+    assert told == ["cancelled"]
+    served.connection.take()
+    served.serving.lost()
+    served.unconfirmed.lose()
+    assert told == ["cancelled"]

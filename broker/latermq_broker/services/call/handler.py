@@ -98,8 +98,14 @@ class Call(Protocol):
     def on_cancel(self, callback: Callable[[], None]) -> None:
         """Run `callback` once when the call becomes cancelled; at once if it already is.
 
-        Nor for a whole reply that was handed to the connection, unless that breaks and the
-        transport knows that the peer's machine has not got it all.
+        It never runs for a call whose whole reply was handed to the connection.
+        """
+
+    def on_lost(self, callback: Callable[[], None]) -> None:
+        """Run `callback` if the whole reply was handed to the connection, and is lost with it.
+
+        The last one asked for counts. It is kept when the call is long over: it is to hold little.
+        It runs only where the transport knows that the peer's machine has not got the reply.
         """
 
     @property

@@ -67,7 +67,7 @@ CLIENT_TAKES_BYTES: Final = 4 << 20  # one received gRPC message, by default, in
 class Leased:
     """Messages leased to a caller, and when he may have them.
 
-    Kept for as long as the call lasts, so that they can be given back; their bodies are not: the
+    Kept until the reply arrived, so that they can be given back; their bodies are not: the
     transport has them, and a caller who does not read would hold them twice.
     """
 
@@ -265,7 +265,9 @@ class ReceiveService:
             and size + self._record_bytes_max <= min(bytes_max, receive_bytes_max)
             and _sees_all(self._engine.catalog.group(receive.group), receive)
         )
-        return Leased(delivered, stored, recorded, took_all=took_all)
+        leased = Leased(delivered, stored, recorded, took_all=took_all)
+        call.on_lost(partial(self._give_back, receive.group, leased))
+        return leased
 
     def _single_file(self, group: str, caller: Caller) -> bool:
         """Tell whether this push consumer would mix up what it is given more than one of."""

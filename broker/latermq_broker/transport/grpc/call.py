@@ -56,8 +56,8 @@ class LeanCall:
     __slots__ = (
         "_callbacks", "_fields", "added", "admitted", "answered", "arrived_ms", "cancelled",
         "head", "headers_sent", "held_bytes", "inbox", "is_apart", "is_started", "known",
-        "origin", "own_bytes", "refused", "request", "reserved", "room", "stream", "timeout_ms",
-        "timer", "user", "work", "zipped",
+        "lost", "origin", "own_bytes", "refused", "request", "reserved", "room", "stream",
+        "timeout_ms", "timer", "user", "work", "zipped",
     )  # fmt: skip
 
     def __init__(
@@ -71,6 +71,7 @@ class LeanCall:
     ) -> None:
         self._fields = fields
         self._callbacks: list[Callable[[], None]] | None = None
+        self.lost: Callable[[], None] | None = None  # to be done if its whole answer is
         self.origin = origin
         self.stream = stream
         self.head = head
@@ -149,6 +150,9 @@ class LeanCall:
         else:
             self._callbacks.append(callback)
 
+    def on_lost(self, callback: Callable[[], None]) -> None:
+        self.lost = callback
+
     @property
     def extra(self) -> AnswerExtra:
         if self.added is None:
@@ -180,6 +184,7 @@ class LeanCall:
             return
         self.cancelled = True
         callbacks, self._callbacks = self._callbacks, None
+        self.lost = None  # its answer, if it has one, says that it failed
         for callback in callbacks or ():
             try:
                 callback()
@@ -188,17 +193,9 @@ class LeanCall:
         if self.work is not None:
             self.work.cancel()
 
-    @property
-    def has_callbacks(self) -> bool:
-        """Something is to be done if its answer does not arrive."""
-        return self._callbacks is not None
-
-    def forget(self) -> None:
-        """Its answer arrived: nothing is to be done any more."""
-        self._callbacks = None
-
     def release(self) -> None:
-        """The stream is over; keep nothing of the request alive."""
+        """The stream is over; keep nothing alive."""
+        self._callbacks = None
         self.drop_input()
         self.inbox = None
 

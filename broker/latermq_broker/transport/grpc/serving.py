@@ -67,8 +67,8 @@ class GrpcConnection:
     Args:
         peer, local: `host:port`.
         wake: output was made outside of `Connection.receive`.
-        sent: told of a call that wants to know if its whole answer is lost, and with which byte of
-            the connection that ends.
+        sent: told what is to be done if a whole answer is lost, and with which byte of the
+            connection that ends.
     """
 
     connection: Connection
@@ -84,7 +84,7 @@ class GrpcConnection:
         local: str,
         connection_id: str,
         wake: Callable[[], None],
-        sent: Callable[[LeanCall, int], None],
+        sent: Callable[[Callable[[], None], int], None],
     ) -> None:
         self.origin = Origin(peer, local, connection_id, shared.now_ms)
         self.is_known = False  # a user has called on it
@@ -204,9 +204,9 @@ class GrpcConnection:
         call, stream.call = stream.call, None
         if isinstance(call, LeanCall):
             self._release(call)
-            if call.has_callbacks:
+            if call.lost is not None:
                 outbound = self.connection.outbound
-                self._sent(call, outbound.taken + outbound.size)
+                self._sent(call.lost, outbound.taken + outbound.size)
 
     # --- from bytes to the handler ----------------------------------------------------------
 
