@@ -35,6 +35,7 @@ class Assignment:
         self._arrived = arrived
         self._broken = broken
         self._tasks = Tasks()
+        self._following = Tasks()  # ended first: what is being ended is not assigned again
         self._loops: dict[Queue, asyncio.Task[None]] = {}
         self._receivers: dict[asyncio.Task[None], Receiver] = {}  # of queues taken away, too
 
@@ -47,7 +48,7 @@ class Assignment:
         for topic in list(self._session.profile.topics):
             await self._session.route(topic)
             await self.refresh(topic)
-        self._tasks.start(self._follow(), "latermq assignments")
+        self._following.start(self._follow(), "latermq assignments")
 
     async def refresh(self, topic: str) -> None:
         """Receive from exactly the topic's queues that the broker assigns."""
@@ -65,6 +66,7 @@ class Assignment:
 
     async def cancel(self) -> None:
         """Receive no more; what is on its way is still read."""
+        await self._following.cancel()
         running = list(self._receivers.items())
         await asyncio.gather(*(self._end(loop, receiver) for loop, receiver in running))
         await self._tasks.cancel()

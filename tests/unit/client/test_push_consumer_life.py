@@ -137,6 +137,23 @@ async def test_a_queue_that_is_taken_away_in_the_middle_of_a_reply_is_read_to_it
 
 
 @virtually
+async def test_one_that_closes_begins_no_receive(broker: ScriptedBroker, connect: Connect) -> None:
+    """It reads on for a while what is on its way, and follows no assignment meanwhile."""
+    broker.element_gap_s = ON_ITS_WAY_S - 0.05
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing")
+        await consumer.start()
+        await asyncio.sleep(4.8)  # the assignment is asked soon
+        for body in (b"one", b"two", b"three", b"four"):
+            broker.deliver(body)
+        await asyncio.sleep(0.1)
+        await consumer.close()
+        assert len(broker.returned()) == 4
+    assert len(broker.named("QueryAssignment")) == 1
+    assert len(broker.named("ReceiveMessage")) == 1
+
+
+@virtually
 async def test_an_absent_broker_does_not_end_it(broker: ScriptedBroker, connect: Connect) -> None:
     async with connect() as mq:
         consumer = mq.push_consumer("orders", group="billing")
