@@ -126,7 +126,7 @@ class Owner:
         with suppress(TimeoutError, StoreError):
             async with asyncio.timeout(wait_ms / 1_000):
                 await synced
-                self._serving = False  # nothing to be said of it: the port is closed
+                self._serving = False  # nothing to be said of it: the server begins no call
                 self._tenure.hand_over()
                 self._exchange()
                 await self._over.wait()
