@@ -60,8 +60,9 @@ class Peers:
     ) -> bytes:
         """Have another shard answer a unary call; one that is just starting is waited for.
 
-        Where it has several addresses, a call that a connection took with it is made once more: by
-        whom it came from it would be, too, but perhaps while nobody serves.
+        Where it has several addresses, a call that a connection took with it is made once more,
+        though an owner that died may have done it: by whom it came from it would be, too, but
+        perhaps while nobody serves.
 
         Raises:
             PeerError: it does not answer, or not in time.
