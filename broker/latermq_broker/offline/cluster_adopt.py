@@ -9,6 +9,7 @@ from typing import Final
 import click
 
 from latermq_broker.cluster.mark import require_shard
+from latermq_broker.cluster.placement import home_by_name
 from latermq_broker.config.config import Config
 from latermq_broker.config.toml_file import load
 from latermq_broker.errors import (
@@ -98,10 +99,30 @@ def _note(directory: Path, config: Config) -> Note:
     if config.cluster.machines and not shards:
         raise RefusedError("cluster.shards and cluster.shard must say which shard it is to be")
     if shards:
-        require_shard(directory, config.cluster.shard, len(shards))
+        _require_places(directory, config.cluster.shard, len(shards))
     else:
         refuse_shard(directory)
     return Note(config.replication.cluster, config.cluster.shard)
+
+
+def _require_places(directory: Path, shard: int, shards: int) -> None:
+    """Check that whoever owns the log finds its topics by their names: the mark stays here.
+
+    Raises RefusedError, StoreUnusableError.
+    """
+    mark = require_shard(directory, shard, shards)
+    if mark is None:
+        raise RefusedError(
+            f"{plain(str(directory))} is of a broker that was alone, and would be shard {shard} of "
+            f"{shards}: start it as that without [replication] first, which says what is where"
+        )
+    pinned = [topic for topic, home in mark.pins.items() if home_by_name(topic, shards) != home]
+    if pinned:
+        raise RefusedError(
+            f"topic {plain(min(pinned))} is pinned to shard {mark.pins[min(pinned)]} in the file "
+            f"SHARD of {plain(str(directory))}, which other machines would not have: they would "
+            f"look for it at shard {home_by_name(min(pinned), shards)}"
+        )
 
 
 async def _shipped(own: OwnLog, new: Note, config: Config) -> Note:

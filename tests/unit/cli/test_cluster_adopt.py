@@ -7,6 +7,8 @@ from typing import Any, Final
 import pytest
 from click.testing import CliRunner, Result
 
+from latermq_broker.cluster.mark import Mark, write_mark
+from latermq_broker.cluster.placement import home_by_name
 from latermq_broker.config.config import Config, StoreConfig
 from latermq_broker.deferred import Later
 from latermq_broker.engine.engine import Engine
@@ -138,6 +140,21 @@ def test_what_the_caller_must_ask_differently(data: Path, at_kafka: AtKafka) -> 
     require_refused(adopt(data), 2, "is a shard of a cluster")
     assert adopt(data, config=second).exit_code == 0
     assert at_kafka.wanted.shards == 2
+
+
+def test_topics_that_others_would_look_for_elsewhere(data: Path, at_kafka: AtKafka) -> None:
+    """What pins them is in the file SHARD, which a standby does not get."""
+    first = REPLICATION + '[cluster]\nshards = ["10.0.0.1:8081", "10.0.0.1:8082"]\n'
+    require_refused(adopt(data, config=first), 2, "was alone, and would be shard 0 of 2")
+    away, here = (
+        next(name for name in map(str, range(99)) if home_by_name(name, 2) == home)
+        for home in (1, 0)
+    )
+    write_mark(data, Mark(0, 2, {here: 0, away: 0}))
+    require_refused(adopt(data, config=first), 2, f"topic {away} is pinned to shard 0")
+    assert not at_kafka.entries
+    write_mark(data, Mark(0, 2, {here: 0}))
+    assert adopt(data, config=first).exit_code == 0
 
 
 def test_its_broker_must_be_stopped(data: Path, at_kafka: AtKafka) -> None:
