@@ -123,7 +123,7 @@ class CatalogueCopy:
             return False
         if answer.version == self._version:
             return True
-        self._lacks = False
+        self._lacks, self._version = False, ""  # if this fails, all is asked for again
         self._on_pins(answer.pins)
         change = {TOPICS: self._take_topics(answer), GROUPS: self._take_groups(answer)}
         if not answer.same_rights:
@@ -184,13 +184,16 @@ class CatalogueCopy:
             if (group.max_attempts, group.backoff, group.on_dead) != (
                 before.max_attempts, before.backoff, before.on_dead
             ):  # fmt: skip
-                changed = engine.groups.alter(
-                    name, max_attempts=group.max_attempts, backoff=group.backoff,
-                    clear_backoff=group.backoff is None, now_ms=now_ms,
-                    on_dead=group.on_dead if group.fifo else None,
-                )  # fmt: skip
-                self._on_group(name, changed)
+                self._try(name, partial(self._alter_group, group, now_ms))
         return self._link(GROUPS, known, answer)
+
+    def _alter_group(self, group: Group, now_ms: int) -> None:
+        changed = self._engine.groups.alter(
+            group.name, max_attempts=group.max_attempts, backoff=group.backoff,
+            clear_backoff=group.backoff is None, now_ms=now_ms,
+            on_dead=group.on_dead if group.fifo else None,
+        )  # fmt: skip
+        self._on_group(group.name, changed)
 
     def _make_group(self, group: Group, now_ms: int) -> None:
         made = self._engine.groups.create(

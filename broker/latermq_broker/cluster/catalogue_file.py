@@ -11,6 +11,7 @@ Without it nothing is lost: what shard 0 deleted while a shard was away comes ba
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +59,12 @@ def write_memory(directory: Path, memory: Mapping[str, Any]) -> None:
 
 
 def add_to_memory(directory: Path, change: Mapping[str, Any]) -> None:
-    """Add a change to a file that was written since this process began. Raises OSError."""
-    with (directory / CATALOGUE_NAME).open("ab") as file:
+    """Add a change to a file that was written since this process began. Raises OSError.
+
+    One that was taken away meanwhile stays away: the next start is to remember nothing.
+    """
+    with suppress(FileNotFoundError), (directory / CATALOGUE_NAME).open("r+b") as file:
+        file.seek(0, os.SEEK_END)
         file.write(b"\n" + json.dumps(change, sort_keys=True).encode())
         file.flush()
         os.fsync(file.fileno())

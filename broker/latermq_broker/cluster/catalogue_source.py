@@ -7,6 +7,7 @@ answered ◄──────────────────────�
 
 import asyncio
 import logging
+import secrets
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
@@ -79,11 +80,12 @@ class CatalogueSource:
             for kind in (TOPICS, GROUPS)
         }
         self._is_forgetful = False  # of deletions: they are to be written
+        self._writing = asyncio.Lock()  # them, one after the other
         self._touched = Touched(engine.catalog)
         self._known = identities(engine.catalog, all_shared(engine.catalog))
         self._changes: deque[Change] = deque(maxlen=CHANGES_MAX)  # the last makes `_number`
         self._seen_version = version_of(engine)
-        self._life = f"{engine.store.log.uuid.hex()}.{engine.store.log.epoch}"
+        self._life = secrets.token_hex(8)  # not of the log: a restored one repeats its epochs
         self._number = 1
         self._changed = asyncio.Event()  # replaced each time it is set
         self._asked = asyncio.Event()  # likewise
@@ -99,12 +101,14 @@ class CatalogueSource:
     ) -> cluster_pb2.CopyCatalogueResponse:
         """Answer CopyCatalogue of cluster.proto."""
         await self._take(request)
+        self._look()  # what is answered is what the version has, and no deletion is untold
         if request.version == self.version:
             self._has(request.shard, self._number)
             caller.call.on_cancel(lambda: self._leaves(request.shard))
             wait_s = min(max(request.wait_ms, 0), WAIT_MS_MAX) / 1_000
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), wait_s)
+            self._look()
             if request.version == self.version:
                 self._has(request.shard, self._number)
                 return cluster_pb2.CopyCatalogueResponse(status=ok_status(), version=self.version)
@@ -145,9 +149,11 @@ class CatalogueSource:
     async def spread(self) -> None:
         """Remember what was changed, and wait until the shards that are there have it."""
         self._look()
-        if self._is_forgetful:
-            self._is_forgetful = False
-            await asyncio.to_thread(write_memory, self._directory, {"deleted": self._deleted})
+        async with self._writing:
+            if self._is_forgetful:
+                self._is_forgetful = False
+                memory = {"deleted": dict(self._deleted)}
+                await asyncio.to_thread(write_memory, self._directory, memory)
         number = self._number
         until_s = self._loop.time() + SPREAD_S_MAX
         while (left_s := until_s - self._loop.time()) > 0 and self._behind(number):
@@ -209,7 +215,6 @@ class CatalogueSource:
                     self._cannot(request.shard, group.name, error)
         if version_of(engine) != before:
             await self._committer.written()
-            self._look()
 
     def _cannot(self, shard: int, name: str, error: RequestError) -> None:
         log.error(

@@ -32,7 +32,7 @@ from latermq_broker.cluster.shard_signature import signature_headers
 from latermq_broker.config.config import Config
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import Group, Topic, TopicType
-from latermq_broker.errors import BadRequestError, InternalServerError
+from latermq_broker.errors import BadRequestError, InternalServerError, StoreError
 from latermq_broker.services.call.answers import ADMIN, MESSAGING, Caller, ok_status
 from latermq_broker.services.call.handler import Call, Committer, MethodTable
 from latermq_broker.services.clients.pushed_settings import push_settings
@@ -229,9 +229,9 @@ class Shard:
                     self._copied.set()
                     reached = True
                     continue
-            except (PeerError, DecodeError) as error:
+            except (PeerError, DecodeError, StoreError, OSError) as error:
                 if reached:
-                    log.warning("no catalogue from shard 0", extra={"reason": str(error)})
+                    log.warning("the catalogue is not copied", extra={"reason": str(error)})
                 reached = False
             await asyncio.sleep(ASK_AGAIN_S)
 

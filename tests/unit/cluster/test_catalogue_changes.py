@@ -1,14 +1,18 @@
 """What a change of the catalogue costs, and that copying changes alone leaves nothing out."""
 
+import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from random import Random
+from threading import Event
+from typing import Any
 
 import pytest
 
 from latermq_broker.catalog.access import User
 from latermq_broker.catalog.catalog import GROUPS, TOPICS, TopicType
 from latermq_broker.catalog.limits import Limit, Scope
-from latermq_broker.cluster import catalogue_source
+from latermq_broker.cluster import catalogue_copy, catalogue_source
 from latermq_broker.cluster.catalogue_copy import CatalogueCopy
 from latermq_broker.cluster.catalogue_file import add_to_memory, read_memory, write_memory
 from latermq_broker.cluster.catalogue_source import CatalogueSource
@@ -34,7 +38,6 @@ class Pair:
         self.start_other()
 
     def start_first(self) -> None:
-        self.first.engine.store.log.epoch += 1
         self.source = CatalogueSource(
             self.first.engine, self.committer, self.directory / "0", {}, has_users=True
         )
@@ -46,7 +49,6 @@ class Pair:
         )  # fmt: skip
 
     async def copied(self) -> cluster_pb2.CopyCatalogueResponse:
-        self.source.on_second()
         request = self.copy.request()
         request.wait_ms = 0
         answer = await self.source.copy_catalogue(request, Caller("", FakeCall()))
@@ -120,6 +122,102 @@ async def test_what_cannot_be_made_is_asked_for_again(tmp_path: Path) -> None:
     assert pair.other.engine.catalog.require_topic("orders").type is TopicType.NORMAL
     pair.make(pair.first, "and next")
     assert (await pair.copied()).changes
+    pair.close()
+
+
+async def test_a_shard_0_from_a_backup_is_told_what_it_lacks(tmp_path: Path) -> None:
+    """Its log has the id, and its start the epoch, of the one that others copied from."""
+    pair = Pair(tmp_path)
+    pair.make(pair.first, "since")
+    pair.start_first()
+    await pair.copied()
+    catalog = pair.first.engine.catalog
+    catalog.remove_group(catalog.require_group("since").id)
+    pair.start_first()
+    for _ in range(2):
+        await pair.copied()
+    assert catalog.group("since") is not None
+    pair.close()
+
+
+async def test_what_was_made_anew_is_no_copy_before_the_deletion_is_told(tmp_path: Path) -> None:
+    pair = Pair(tmp_path)
+    pair.first.engine.topics.create("orders", TopicType.NORMAL, 2, START_MS)
+    await pair.copied()
+    before = pair.other.engine.catalog.require_topic("orders").epoch
+    pair.start_other()
+    pair.first.engine.topics.delete("orders", START_MS)
+    pair.first.engine.topics.create("orders", TopicType.NORMAL, 2, START_MS)
+    await pair.copied()
+    pair.source.on_second()
+    await pair.copied()
+    assert pair.other.engine.catalog.require_topic("orders").epoch != before
+    pair.close()
+
+
+async def test_after_a_disk_that_was_full_everything_is_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = Pair(tmp_path)
+    for name in ("one", "two"):
+        pair.make(pair.first, name)
+        await pair.copied()
+
+    def add_half(directory: Path, _: object) -> None:
+        with (directory / CATALOGUE_NAME).open("ab") as file:
+            file.write(b'\n{"groups": {"thr')
+        raise OSError("no space left on device")
+
+    pair.make(pair.first, "three")
+    with monkeypatch.context() as patched:
+        patched.setattr(catalogue_copy, "add_to_memory", add_half)
+        with pytest.raises(OSError, match="no space"):
+            await pair.copied()
+    assert not (await pair.copied()).changes
+    pair.make(pair.first, "four")
+    assert (await pair.copied()).changes
+    assert len(read_memory(tmp_path / "1")[GROUPS]) == 4
+    pair.close()
+
+
+async def test_what_was_deleted_is_written_by_one_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair, goes_on, now, most = Pair(tmp_path), Event(), list[int](), list[int]()
+
+    def write(directory: Path, memory: Mapping[str, Any]) -> None:
+        now.append(1)
+        most.append(len(now))
+        goes_on.wait()
+        write_memory(directory, memory)
+        now.pop()
+
+    monkeypatch.setattr(catalogue_source, "write_memory", write)
+    spreads = []
+    for name in ("one", "two"):
+        pair.make(pair.first, name)
+        pair.source.on_second()
+        pair.first.engine.groups.delete(name, START_MS)
+        spreads.append(asyncio.create_task(pair.source.spread()))
+        await asyncio.sleep(0)
+    goes_on.set()
+    await asyncio.gather(*spreads)
+    assert most == [1, 1]
+    assert [name for name, _ in read_memory(tmp_path / "0")["deleted"][GROUPS]] == ["one", "two"]
+    pair.close()
+
+
+async def test_a_file_that_was_taken_away_is_not_begun_with_a_change(tmp_path: Path) -> None:
+    pair = Pair(tmp_path)
+    for name in ("one", "two"):
+        pair.make(pair.first, name)
+        await pair.copied()
+    (tmp_path / "1" / CATALOGUE_NAME).unlink()
+    pair.make(pair.first, "three")
+    await pair.copied()
+    pair.start_other()
+    await pair.copied()
+    assert len(read_memory(tmp_path / "1")[GROUPS]) == 3
     pair.close()
 
 

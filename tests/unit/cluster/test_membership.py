@@ -1,15 +1,19 @@
 """What a shard writes into its directory when it first joins: which it is, and what is pinned."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from latermq_broker.cluster import shard as shard_module
 from latermq_broker.cluster.mark import Mark, read_mark
 from latermq_broker.cluster.membership import Membership
 from latermq_broker.config.cluster import ClusterConfig
 from latermq_broker.config.config import Config
 from latermq_broker.config.replication import ReplicationConfig
 from latermq_broker.engine.state.model import TopicType
+from latermq_broker.errors import StoreFullError
+from latermq_proto.latermq.v1 import cluster_pb2
 from support.engine_rig import EngineRig
 from support.fake_committer import FakeCommitter
 
@@ -32,6 +36,36 @@ async def test_only_what_was_there_before_the_cluster_is_pinned(
     shard = Membership(config, tmp_path).join(rig.engine, FakeCommitter())
     await shard.close()
     assert read_mark(tmp_path) == Mark(0, 2, pins)
+
+
+async def test_a_copy_that_failed_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a disk that was full for a while."""
+    monkeypatch.setattr(shard_module, "ASK_AGAIN_S", 0)
+    rig, copied = EngineRig(), asyncio.Event()
+    config = Config(cluster=ClusterConfig(shards=ALONE, shard=1))
+    shard = Membership(config, tmp_path).join(rig.engine, FakeCommitter())
+
+    async def answer(request: object) -> cluster_pb2.CopyCatalogueResponse:
+        return cluster_pb2.CopyCatalogueResponse()
+
+    takes = iter((OSError("no space left"), StoreFullError("no room")))
+
+    async def take(_: object) -> bool:
+        for error in takes:
+            raise error
+        copied.set()
+        await asyncio.Event().wait()
+        return True
+
+    assert shard._copy is not None
+    monkeypatch.setattr(shard, "_answer", answer)
+    monkeypatch.setattr(shard._copy, "take", take)
+    await shard.begin(copied)
+    assert copied.is_set()
+    await shard.close()
+    rig.engine.abandon()
 
 
 def test_a_page_of_who_stands_by_says_for_which_shard(tmp_path: Path) -> None:
