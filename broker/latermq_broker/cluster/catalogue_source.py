@@ -9,7 +9,7 @@ import asyncio
 import logging
 import secrets
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -46,6 +46,7 @@ class Change(NamedTuple):
     """What made a version of the one before."""
 
     keys: frozenset[Key]
+    deleted: tuple[tuple[Key, str], ...]  # with the identity that it had
     rights: bool  # limits or users, too
 
 
@@ -125,7 +126,8 @@ class CatalogueSource:
             return None
         changes = [self._changes[-each] for each in range(1, count + 1)]
         keys = frozenset[Key]().union(*(change.keys for change in changes))
-        return Change(keys, any(change.rights for change in changes))
+        deleted = tuple(entry for change in changes for entry in change.deleted)
+        return Change(keys, deleted, any(change.rights for change in changes))
 
     def _answer(self, change: Change | None) -> cluster_pb2.CopyCatalogueResponse:
         """Give what changed; None: everything."""
@@ -138,13 +140,16 @@ class CatalogueSource:
         )  # fmt: skip
         if not response.same_rights:
             add_rights(response, self._engine, has_users=self._has_users)
-        for kind, deletions in (
-            (TOPICS, response.deleted_topics), (GROUPS, response.deleted_groups),
-        ):  # fmt: skip
-            for name, identity in self._deleted[kind]:
-                if change is None or Key(kind, name) in change.keys:
-                    deletions.add(name=name, identity=identity)
+        deletions = {TOPICS: response.deleted_topics, GROUPS: response.deleted_groups}
+        for key, identity in self._remembered() if change is None else change.deleted:
+            deletions[key.kind].add(name=key.name, identity=identity)
         return response
+
+    def _remembered(self) -> Iterator[tuple[Key, str]]:
+        """Yield the last deletions that are known, of this life or one before."""
+        for kind, entries in self._deleted.items():
+            for name, identity in entries:
+                yield Key(kind, name), identity
 
     async def spread(self) -> None:
         """Remember what was changed, and wait until the shards that are there have it."""
@@ -176,17 +181,18 @@ class CatalogueSource:
         if seen == self._seen_version:
             return
         before, self._seen_version = self._seen_version, seen
-        keys = frozenset(self._touched)
+        keys, deleted = frozenset(self._touched), list[tuple[Key, str]]()
         self._touched.clear()
         for key in sorted(keys):
             former, now = self._known.pop(key, None), identity_of(self._engine.catalog, key)
             if now is not None:
                 self._known[key] = now
-            if former not in (None, now):
-                deleted = [*self._deleted[key.kind], (key.name, former)]
-                self._deleted[key.kind] = deleted[-DELETED_MAX:]
+            if former is not None and former != now:
+                deleted.append((key, former))
+                known = [*self._deleted[key.kind], (key.name, former)]
+                self._deleted[key.kind] = known[-DELETED_MAX:]
                 self._is_forgetful = True
-        self._changes.append(Change(keys, rights=seen[1:] != before[1:]))
+        self._changes.append(Change(keys, tuple(deleted), rights=seen[1:] != before[1:]))
         self._number += 1
         self._changed.set()
         self._changed = asyncio.Event()

@@ -108,6 +108,22 @@ async def test_what_is_too_long_ago_is_copied_as_a_whole(
     pair.close()
 
 
+async def test_a_change_tells_all_that_it_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However little is remembered for those that were away."""
+    monkeypatch.setattr(catalogue_source, "DELETED_MAX", 1)
+    pair = Pair(tmp_path)
+    for name in ("one", "two", "three"):
+        pair.make(pair.first, name)
+    await pair.copied()
+    for name in ("one", "two", "three"):
+        pair.first.engine.groups.delete(name, START_MS)
+    assert (await pair.copied()).changes
+    assert not pair.other.engine.catalog.group_count()
+    pair.close()
+
+
 async def test_what_cannot_be_made_is_asked_for_again(tmp_path: Path) -> None:
     """A topic of another type is in the way; when it is gone, the next change brings both."""
     pair = Pair(tmp_path)
