@@ -60,7 +60,9 @@ class OwnLog:
         if report.damages or self._ending.open:
             position = report.damages[0].position if report.damages else report.end
             raise CorruptRecordError(position, "the log is not sound: see `latermq log verify`")
-        self.segments = examination.segments
+        self.segments = [  # of which what the medium refuses is an error: examined, it is zeros
+            Segment(files, each.path, each.base, each.size, None) for each in examination.segments
+        ]
         self.start = self.segments[0].base
         self.end = report.end
         self._bases = [segment.base for segment in self.segments]
@@ -182,8 +184,9 @@ class Adopting:
         alien = verdict in (Verdict.FOREIGN, Verdict.ELSEWHERE) or begins != self._own.start
         if alien or not all(map(self._own.has, pieces)):
             raise StoreUnusableError(
-                f"the replicated log is not empty, and entry {entry.offset} is not of this log: "
-                "name another replication.cluster, or delete its topics"
+                f"the replicated log of {self._new.cluster!r}, shard {self._new.shard}, is not "
+                f"empty, and entry {entry.offset} is not of this log: name another "
+                "replication.cluster, or delete its topics"
             )
 
 

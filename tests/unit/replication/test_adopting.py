@@ -1,6 +1,7 @@
 """The log of a broker that was alone becomes a replicated one, or all stays as it was."""
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -295,6 +296,20 @@ async def test_a_damaged_log_is_not_spread() -> None:
     with pytest.raises(CorruptRecordError, match="not sound"):
         await alone.adopt(replicated_log)
     assert not replicated_log.entries
+
+
+async def test_what_the_medium_refuses_since_it_was_examined_is_not_shipped_as_zeros(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    alone, replicated_log = Alone(), LogInMemory()
+    own = OwnLog(EngineRig.DIRECTORY, alone.files, GROUP_BYTES)
+    monkeypatch.setattr(alone.files, "pread", refuse)
+    with pytest.raises(OSError, match="Input/output error"):
+        await Adopting(own, NEW, replicated_log, lambda _: None).run()
+    assert len(replicated_log.entries) == 1  # the fence
 
 
 def test_it_is_cut_into_groups_without_a_gap() -> None:
