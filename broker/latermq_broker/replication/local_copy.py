@@ -124,14 +124,14 @@ class LocalCopy:
         end = await replicated_log.end()
         if end < reader.offset:
             raise self._not_the_source(f"ends at entry {end}, and {reader.offset} were read of it")
-        if reader.segments:
-            base, offset = max(reader.segments.items())
+        if self.store.log.segments:
             segment = self.store.log.segments[-1]
+            offset = reader.segments.get(segment.base, 0)
             header = segment.pread(SEGMENT_HEADER_BYTES, segment.base)
             for entry in await read_range(replicated_log, offset, offset + 1):
                 if is_batch(entry.data):
                     batch = decode_batch(entry.data, offset)
-                    if batch.position == base and batch.data.startswith(header):
+                    if batch.position == segment.base and batch.data.startswith(header):
                         return
             raise self._not_the_source(f"has something else at entry {offset}")
 

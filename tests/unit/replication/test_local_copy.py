@@ -16,7 +16,7 @@ from latermq_broker.errors import (
     UnsupportedFormatError,
 )
 from latermq_broker.offline.log_repair import repair
-from latermq_broker.replication.batch import encode_batch
+from latermq_broker.replication.batch import encode_batch, fence_of
 from latermq_broker.replication.local_copy import LocalCopy
 from latermq_broker.replication.note import TEMPORARY_NAME, Note, read_note
 from latermq_broker.replication.replicated_log import Entry
@@ -29,7 +29,8 @@ from latermq_broker.store.directory import (
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.log.segment import segment_name
 from latermq_broker.store.records.record import RecordType
-from support.two_segments import SIZE, two_segments
+from support.log_in_memory import LogInMemory
+from support.two_segments import SHOP, SIZE, two_segments
 
 CONFIG = StoreConfig()
 NEW = Note("shop", 3)
@@ -204,6 +205,23 @@ def test_a_log_that_is_shorter_than_its_note_is_refused(tmp_path: Path) -> None:
         (tmp_path / LOG_NAME / segment_name(base)).unlink()
     with pytest.raises(CorruptRecordError, match="empty the directory"):
         opened(tmp_path)
+
+
+async def test_a_segment_that_only_began_is_not_looked_for(tmp_path: Path) -> None:
+    """Its owner died before the group that begins it was whole, and another's fence cut it off."""
+    *first, begun = two_segments()
+    batches = [*first, begun._replace(last=False), fence_of(SHOP, 3, 2, 78)]
+    replicated_log = LogInMemory()
+    replicated_log.entries = list(map(encode_batch, batches))
+    copy = opened(tmp_path)
+    for offset, data in enumerate(replicated_log.entries):
+        copy.write(copy.reader.read(Entry(offset, data))[1])
+    await copy.keep()
+    copy.close()
+    again = LocalCopy(tmp_path, CONFIG, RealFiles(), NEW)
+    await again.require_source(replicated_log)
+    assert again.reader.offset == len(batches)
+    again.close()
 
 
 def test_it_is_locked(tmp_path: Path) -> None:
