@@ -10,7 +10,7 @@ from support.native import small_limits
 BLOCK_ENTRIES = 64
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")  # no longer: others may run behind it
 def small_index_blocks() -> Iterator[None]:
     with small_limits() as assign:
         assign(message_index, "BLOCK_ENTRIES", BLOCK_ENTRIES)
