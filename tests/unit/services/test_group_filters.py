@@ -159,6 +159,7 @@ def assert_nothing_is_kept(sessions: Sessions) -> None:
     filters = sessions.filters
     kept = (filters._uses, filters._by_client, filters._noted, filters._seen_ms)
     assert (kept, filters._noted_count) == (({}, {}, {}, {}), 0)
+    assert not filters._warned
 
 
 def test_a_group_shows_it() -> None:

@@ -2,7 +2,7 @@
 
 A message goes to whichever consumer's receive meets it first, and what that one's filter does not
 want is consumed for the whole group: two filters in one group lose messages. It is said in the log,
-once for each group and topic, and shown by `latermq group show`.
+once for as long as a group has consumers of a topic, and shown by `latermq group show`.
 """
 
 import logging
@@ -114,6 +114,7 @@ class GroupFilters:
         del uses[filter_hash]
         if not uses:
             del self._uses[place]
+            self._warned.discard(place)
 
     def unequal(self, group: str) -> Iterator[tuple[str, list[FilterUse]]]:
         """List the topics whose consumers filter differently, with the filters; SHOWN_MAX each."""
