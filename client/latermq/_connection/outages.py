@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -39,11 +40,17 @@ class Outages:
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
         self._away: dict[Endpoints, _Outage] = {}
+        self._followed: Counter[Endpoints] = Counter()  # by how many sessions
 
     @property
     def count(self) -> int:
-        """Return how many brokers do not answer, short absences included."""
-        return len(self._away)
+        """Return how many brokers do not answer, of those followed; short absences included.
+
+        Before any is followed, only the access point was called.
+        """
+        if not self._followed:
+            return len(self._away)
+        return sum(each in self._followed for each in self._away)
 
     def away(self, endpoints: Endpoints) -> bool:
         """Tell whether the last call to a broker reached nobody."""
@@ -62,9 +69,16 @@ class Outages:
                 extra={"endpoint": str(endpoints), "reason": reason},
             )  # fmt: skip
 
+    def follow(self, endpoints: Endpoints) -> None:
+        """Count a broker while it is away: a session calls it until it is there."""
+        self._followed[endpoints] += 1
+
     def forget(self, endpoints: Endpoints) -> None:
-        """Stop counting a broker that nobody will call any more."""
-        self._away.pop(endpoints, None)
+        """Count it no longer, once no session follows it: none would see that it is there again."""
+        self._followed[endpoints] -= 1
+        if not self._followed[endpoints]:
+            del self._followed[endpoints]
+            self._away.pop(endpoints, None)
 
     def reached(self, endpoints: Endpoints) -> None:
         """Note a call that was answered."""

@@ -230,6 +230,8 @@ class Session:
                 log.debug("farewell not heard: %s", error, extra={"reason": str(error)})
         self._closed = True
         await self.tasks.cancel()
+        while self._streams:
+            self.outages.forget(self._streams.popitem()[0])
 
     async def _look_up(self, topic: str) -> Route:
         try:
@@ -254,6 +256,7 @@ class Session:
         if not self._alive:
             self._alive = True
             self.tasks.start(self._keep_alive(), "latermq heartbeats")
+            self.tasks.start(self._follow_routes(), "latermq routes")
         if endpoints not in self._streams:
             transport = self._connections.to(endpoints)
             stream = Telemetry(
@@ -263,6 +266,7 @@ class Session:
                 lambda request: self._asked(endpoints, request),
             )
             self._streams[endpoints] = stream
+            self.outages.follow(endpoints)
             running = self.tasks.start(stream.run(), f"latermq telemetry {endpoints}")
             self._conversations[endpoints] = running
         await self._streams[endpoints].ready(self.timeout)
@@ -280,49 +284,50 @@ class Session:
             self.on_taken(request.lite_topic)
 
     async def _keep_alive(self) -> None:
+        """Tell every broker that we live, whichever of them are away, and our settings again."""
         loop = asyncio.get_running_loop()
-        routes_at = settings_at = loop.time()
+        settings_at = loop.time()
         while True:
             await asyncio.sleep(HEARTBEAT_S)
-            await self.heartbeat()
+            await asyncio.gather(*(self._beat(*each) for each in self._streams.items()))
             if loop.time() - settings_at >= SETTINGS_AGE_S_MAX:
                 settings_at = loop.time()
                 await self.announce()
-            if loop.time() - routes_at >= ROUTE_AGE_S_MAX:
-                routes_at = loop.time()
-                await self._refresh_routes()
 
-    async def heartbeat(self) -> None:
-        """Tell every broker that we live; one that does not know us is told our settings."""
+    async def _beat(self, endpoints: Endpoints, stream: Telemetry) -> None:
+        """Tell a broker that we live; if it does not know us, our settings."""
         request = wire.ask_heartbeat(self.profile)
-        for endpoints, stream in list(self._streams.items()):
-            try:
-                wire.read_heartbeat(await self.call_once(endpoints, wire.HEARTBEAT, request))
-            except LaterMQError as error:
-                if error.code == Code.UNRECOGNIZED_CLIENT_TYPE:
-                    await stream.announce()
-                else:
-                    log_failure(log, "heartbeat failed", error)
+        limit = min(self.timeout, HEARTBEAT_S)
+        try:
+            answer = await self.call_once(endpoints, wire.HEARTBEAT, request, timeout=limit)
+            wire.read_heartbeat(answer)
+        except LaterMQError as error:
+            if error.code == Code.UNRECOGNIZED_CLIENT_TYPE:
+                await stream.announce()
+            else:
+                log_failure(log, "heartbeat failed", error)
 
-    async def _refresh_routes(self) -> None:
+    async def _follow_routes(self) -> None:
         """Look routes up anew; let go of brokers that none names any more and that are away."""
-        for topic in list(self._routes):
-            try:
-                route = await self._query_route(topic)
-                await meet_all(self._meet, route.endpoints(), self.tasks, self.outages)
-                self._routes[topic] = route
-            except TopicNotFoundError:
-                self.forget_route(topic)
-            except LaterMQError as error:
-                log_failure(log, "route not refreshed", error, topic=topic)
-        if not self._routes.keys() >= self.profile.topics.keys():
-            return  # a topic that is gone may come back where it was
-        named = {each for route in self._routes.values() for each in route.endpoints()}
-        for endpoints in self._streams.keys() - named:
-            if self.outages.away(endpoints):
-                del self._streams[endpoints]
-                self._conversations.pop(endpoints).cancel()
-                self.outages.forget(endpoints)
+        while True:
+            await asyncio.sleep(ROUTE_AGE_S_MAX)
+            for topic in list(self._routes):
+                try:
+                    route = await self._query_route(topic)
+                    await meet_all(self._meet, route.endpoints(), self.tasks, self.outages)
+                    self._routes[topic] = route
+                except TopicNotFoundError:
+                    self.forget_route(topic)
+                except LaterMQError as error:
+                    log_failure(log, "route not refreshed", error, topic=topic)
+            if not self._routes.keys() >= self.profile.topics.keys():
+                continue  # a topic that is gone may come back where it was
+            named = {each for route in self._routes.values() for each in route.endpoints()}
+            for endpoints in self._streams.keys() - named:
+                if self.outages.away(endpoints):
+                    del self._streams[endpoints]
+                    self._conversations.pop(endpoints).cancel()
+                    self.outages.forget(endpoints)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -21,7 +21,7 @@ from latermq.errors import (
 )
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2 import service_pb2 as rpc
-from support.scripted_broker import ScriptedBroker
+from support.scripted_broker import ScriptedBroker, ScriptedTransport
 from support.virtual_loop import virtually
 
 Connect = Callable[..., Client]
@@ -37,6 +37,47 @@ async def test_heartbeats_every_ten_seconds(broker: ScriptedBroker, connect: Con
     assert [round(beat.at - start) for beat in beats] == [10, 20, 30]
     assert beats[0].request.group.name == "billing"
     assert beats[0].request.client_type == v2.SIMPLE_CONSUMER
+
+
+@virtually
+async def test_heartbeats_wait_for_no_broker_that_is_away(
+    broker: ScriptedBroker, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor for routes, of which each names it."""
+    broker.topics = {f"orders-{number}": 1 for number in range(60)}
+    broker.second = Endpoints.parse("127.0.0.1:8082")
+    unary, record, away = ScriptedTransport.unary, broker.record, False
+
+    async def slow(self: ScriptedTransport, path: str, *given: Any) -> bytes:
+        answer = await unary(self, path, *given)
+        if away and path.endswith("Heartbeat"):
+            await asyncio.sleep(given[-1])
+            raise GONE
+        return answer
+
+    def recorded(endpoint: str, name: str, *given: Any) -> v2.Status:
+        if away and name == "Telemetry" and endpoint == str(broker.second):
+            raise GONE
+        return record(endpoint, name, *given)
+
+    monkeypatch.setattr(ScriptedTransport, "unary", slow)
+    monkeypatch.setattr(broker, "record", recorded)
+    topics = dict.fromkeys(broker.topics, "*")
+    async with (
+        connect(request_timeout=timedelta(minutes=1)) as mq,
+        mq.simple_consumer(topics, group="billing"),
+    ):
+        away = True
+        broker.forget_clients()
+        await asyncio.sleep(215)
+        away = False
+    at: dict[str, list[float]] = {}
+    for beat in broker.named("Heartbeat"):
+        at.setdefault(beat.endpoint, []).append(beat.at)
+    first, second = at.values()
+    assert first == second
+    assert len(first) > 10
+    assert all(after - before == pytest.approx(20) for before, after in pairwise(first))
 
 
 @virtually
@@ -86,6 +127,50 @@ async def test_a_broker_that_is_in_no_route_any_more_is_forgotten_once_it_is_awa
         assert await tries(120) == {"Heartbeat", "Telemetry"}
         assert mq.reachable
     assert tried[-1] == "NotifyClientTermination"
+
+
+@virtually
+async def test_what_a_forgotten_broker_sent_may_still_be_settled(
+    broker: ScriptedBroker,
+    connect: Connect,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Who is away and called by nobody in particular would never be seen to be there again."""
+    second = Endpoints.parse("127.0.0.1:8082")
+    record, away = broker.record, False
+
+    def recorded(endpoint: str, name: str, request: Any, metadata: Metadata) -> v2.Status:
+        if away and endpoint == str(second):
+            raise GONE
+        return record(endpoint, name, request, metadata)
+
+    monkeypatch.setattr(broker, "record", recorded)
+    async with connect() as mq:
+        now_s = asyncio.get_running_loop().time
+        monkeypatch.setattr(mq._connections.outages, "_now_s", now_s)
+        consumers = [mq.simple_consumer("orders", group=f"group-{each}") for each in range(10)]
+        for consumer in consumers:
+            broker.deliver(b"first")
+            await consumer.receive()
+        broker.second = second
+        await asyncio.sleep(31)
+        held = None
+        while held is None or str(held._endpoints) != str(second):
+            broker.deliver(b"held")
+            (held,) = await consumers[0].receive()
+        away, broker.second = True, None
+        broker.forget_clients()
+        await asyncio.sleep(31)
+        assert mq.reachable
+        said = [one for one in caplog.records if "no broker answers" in one.message]
+        assert len(said) == 1
+        with pytest.raises(UnavailableError):
+            await held.ack()
+        assert mq.reachable
+        away = False
+        await held.ack()
+        assert broker.acked() == [held.message_id]
 
 
 @virtually
