@@ -123,8 +123,11 @@ class PushConsumer:
 
     @property
     def receiving(self) -> bool:
-        """Tell whether it has started, and is not closed or closing."""
-        return self._started and self._closing is None
+        """Tell whether it has started, and is not closed or closing.
+
+        False as well while it stands still because 16 of its former client ids hold messages.
+        """
+        return self._started and self._closing is None and not self._identities.stands_still
 
     @property
     def paused(self) -> bool:

@@ -122,6 +122,7 @@ class Identities:
         self._tasks = Tasks()
         self._identities: set[Identity] = set()
         self._renewing = False
+        self.stands_still = False  # so many hold something that nothing new is received
         self.present = self._new_identity()
 
     async def start(self) -> None:
@@ -164,10 +165,9 @@ class Identities:
 
     async def _few_hold(self) -> None:
         """Wait until at most RETIRED_MAX identities hold something."""
-        said = False
         while (count := sum(each.held_count > 0 for each in self._identities)) > RETIRED_MAX:
-            if not said:
-                said = True
+            if not self.stands_still:
+                self.stands_still = True
                 log.warning(
                     "receiving nothing new: connections broke while messages were in hand, now "
                     "under %d client ids; going on when all of one are settled", count,
@@ -175,6 +175,7 @@ class Identities:
                 )  # fmt: skip
             self._settled.clear()
             await self._settled.wait()
+        self.stands_still = False
 
     async def _successor(self) -> Identity:
         """Return an identity that receives, as soon as the broker is there again."""

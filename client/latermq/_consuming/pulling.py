@@ -83,6 +83,8 @@ class Pulling:
         left: told of each that was handled, or failed.
     """
 
+    stands_still = False  # it has one identity
+
     def __init__(
         self,
         session: Session,

@@ -110,6 +110,7 @@ async def test_so_many_identities_may_hold_something(
         broker.deliver(b"next")
         await asyncio.sleep(3_600)
         assert len(broker.inbox) == 1
+        assert not consumer.receiving
         assert len(identities(broker, "ReceiveMessage")) == RETIRED_MAX + 1
         (said,) = [one for one in caplog.records if "receiving nothing new" in one.message]
         assert said.levelname == "WARNING"
@@ -117,6 +118,7 @@ async def test_so_many_identities_may_hold_something(
         await held.pop(settled).ack()
         following = await anext(consumer)
         assert following.body == b"next"
+        assert consumer.receiving
         assert len(identities(broker, "ReceiveMessage")) == RETIRED_MAX + 2
         for delivery in (*held, following):
             await delivery.ack()
