@@ -4,6 +4,9 @@ Order by key: while a record waits for its next attempt, later ones of its key m
 They are handed to LaterMQ as well, whose FIFO group gives them one after the other. A message group
 goes straight again when LaterMQ says that nothing of it is left; whenever that is not known, it is
 on a detour, which costs time and never the order.
+
+Of DETOURS_MAX message groups it is remembered. While so many are on a detour, what would be a
+further one waits, and its partition with it: Kafka keeps what is behind.
 """
 
 import asyncio
@@ -28,6 +31,7 @@ WORTH_ANOTHER_TRY: Final = (
 LOOK_S: Final = 0.1  # between two looks
 LOOK_S_MAX: Final = 5.0
 WORTH_A_WARNING_S: Final = 10.0
+DETOURS_MAX: Final = 100_000
 
 
 class Lane(Protocol):
@@ -49,6 +53,7 @@ class Detours:
         self._sending: dict[str, int] = {}  # and how many are not answered yet
         self._known: asyncio.Task[None] | None = None
         self._watch: asyncio.Task[None] | None = None
+        self._said_full = False  # since the last time that none was on a detour
 
     def __contains__(self, message_group: str) -> bool:
         return message_group in self._sends
@@ -70,7 +75,14 @@ class Detours:
             self._known.result()
 
     async def send(self, message_group: str, send: Callable[[], Awaitable[Any]]) -> None:
-        """Hand something of a message group over: it is on a detour from now on."""
+        """Hand something of a message group over: it is on a detour from now on.
+
+        While DETOURS_MAX others are, this waits.
+        """
+        while message_group not in self._sends and len(self._sends) >= DETOURS_MAX:
+            self._say_full()
+            self._keep_looking()
+            await asyncio.sleep(LOOK_S_MAX)
         self._sends[message_group] = self._sends.get(message_group, 0) + 1
         self._sending[message_group] = self._sending.get(message_group, 0) + 1
         try:
@@ -79,8 +91,7 @@ class Detours:
             self._sending[message_group] -= 1
             if not self._sending[message_group]:
                 del self._sending[message_group]
-            if self._watch is None or self._watch.done():
-                self._watch = asyncio.create_task(self._look())
+            self._keep_looking()
 
     async def close(self) -> None:
         """Stop looking."""
@@ -106,7 +117,19 @@ class Detours:
             busy = await _asked(self._lane.busy)
         for message_group in busy:
             self._sends.setdefault(message_group, 0)
-        if self._sends and (self._watch is None or self._watch.done()):
+        if self._sends:
+            self._keep_looking()
+
+    def _say_full(self) -> None:
+        if not self._said_full:
+            self._said_full = True
+            log.warning(
+                "%d message groups have records at LaterMQ: partitions wait until fewer have",
+                DETOURS_MAX,
+            )
+
+    def _keep_looking(self) -> None:
+        if self._watch is None or self._watch.done():
             self._watch = asyncio.create_task(self._look())
 
     async def _look(self) -> None:
@@ -117,6 +140,7 @@ class Detours:
             await self._look_once()
             took_s = loop.time() - began_s
             await asyncio.sleep(min(max(LOOK_S, 10 * took_s), LOOK_S_MAX))
+        self._said_full = False
 
     async def _look_once(self) -> None:
         before = {name: n for name, n in self._sends.items() if name not in self._sending}

@@ -13,8 +13,9 @@ from functools import partial
 import pytest
 
 from latermq.errors import UnavailableError
+from latermq.kafka import _detours
 from latermq.kafka._detours import Detours
-from support.virtual_loop import run_virtually
+from support.virtual_loop import run_virtually, virtually
 
 KEYS = 4
 RECORDS = 60
@@ -106,3 +107,51 @@ def test_nothing_is_done_before_an_earlier_one_of_its_key(seed: int) -> None:
     run_virtually(story)
     assert all(numbers == sorted(numbers) for numbers in done.values())
     assert straight > KEYS
+
+
+class Busy:
+    """A FIFO group whose message groups end when the test says so."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    async def send(self, name: str) -> None:
+        self.names.add(name)
+
+    async def unread(self) -> int:
+        return 0
+
+    async def busy(self) -> set[str]:
+        return set(self.names)
+
+
+@virtually
+async def test_so_many_message_groups_are_on_a_detour(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next one waits, and with it its partition; what follows of the others does not."""
+    monkeypatch.setattr(_detours, "DETOURS_MAX", 2)
+    group = Busy()
+    detours = Detours(group)
+
+    async def send(name: str) -> None:
+        await detours.send(name, partial(group.send, name))
+
+    for name in ("a", "b", "a"):
+        await send(name)
+    waiting = [asyncio.create_task(send(name)) for name in ("c", "d")]
+    await asyncio.sleep(3_600)
+    await send("b")
+    assert (group.names, len(detours)) == ({"a", "b"}, 2)
+    assert not any(each.done() for each in waiting)
+    group.names.remove("a")
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    assert len(group.names) == len(detours) == 2
+    group.names.clear()
+    await asyncio.wait(waiting)
+    assert len(group.names) == 1
+    assert [one.levelname for one in caplog.records] == ["WARNING"]
+    group.names.clear()
+    await asyncio.sleep(60)
+    assert not len(detours)
+    await detours.close()
