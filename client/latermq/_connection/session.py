@@ -315,7 +315,8 @@ class Session:
                 try:
                     route = await self._query_route(topic)
                     await meet_all(self._meet, route.endpoints(), self.tasks, self.outages)
-                    self._routes[topic] = route
+                    if topic in self._routes:  # else it was forgotten meanwhile
+                        self._routes[topic] = route
                 except TopicNotFoundError:
                     self.forget_route(topic)
                 except LaterMQError as error:

@@ -351,6 +351,26 @@ async def test_a_route_that_is_gone_is_forgotten(broker: ScriptedBroker, connect
 
 
 @virtually
+async def test_a_topic_that_is_forgotten_while_its_route_is_looked_up_stays_so(
+    broker: ScriptedBroker, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client may read one topic after the other for years."""
+    unary = ScriptedTransport.unary
+
+    async def slow(self: ScriptedTransport, path: str, *given: Any) -> bytes:
+        if path.endswith("QueryRoute"):
+            await asyncio.sleep(2)
+        return await unary(self, path, *given)
+
+    async with connect() as mq, mq.simple_consumer("orders", group="billing") as consumer:
+        monkeypatch.setattr(ScriptedTransport, "unary", slow)
+        await asyncio.sleep(31)
+        await consumer.unsubscribe("orders")
+        await asyncio.sleep(60)
+        assert len(broker.named("QueryRoute")) == 2
+
+
+@virtually
 async def test_an_answer_nobody_understands(
     broker: ScriptedBroker, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
