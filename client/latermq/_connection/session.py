@@ -220,7 +220,8 @@ class Session:
         if self._closed:
             return
         request = wire.ask_termination(self.profile)
-        for endpoints, stream in list(self._streams.items()):
+
+        async def leave(endpoints: Endpoints, stream: Telemetry) -> None:
             try:
                 await stream.ready(farewell_s_max)
                 await self.call_once(
@@ -228,6 +229,8 @@ class Session:
                 )
             except LaterMQError as error:
                 log.debug("farewell not heard: %s", error, extra={"reason": str(error)})
+
+        await asyncio.gather(*(leave(*each) for each in self._streams.items()))
         self._closed = True
         await self.tasks.cancel()
         while self._streams:

@@ -328,6 +328,26 @@ async def test_a_farewell_that_nobody_hears(broker: ScriptedBroker, connect: Con
 
 
 @virtually
+async def test_farewells_wait_for_no_broker_that_is_away(
+    broker: ScriptedBroker, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.second = Endpoints.parse("127.0.0.1:8082")
+    unary = ScriptedTransport.unary
+
+    async def slow(self: ScriptedTransport, path: str, *given: Any) -> bytes:
+        answer = await unary(self, path, *given)
+        if path.endswith("NotifyClientTermination"):
+            await asyncio.sleep(given[-1])
+        return answer
+
+    monkeypatch.setattr(ScriptedTransport, "unary", slow)
+    async with connect() as mq:
+        await mq.send("orders", b"one")
+    first, second = broker.named("NotifyClientTermination")
+    assert first.at == second.at
+
+
+@virtually
 async def test_closing_ends_who_waits_for_a_route(broker: ScriptedBroker, connect: Connect) -> None:
     broker.refuse("QueryRoute", *[GONE] * 100)
     mq = connect()
