@@ -104,9 +104,9 @@ class HalfMessage:
         self.due_ms = due_ms  # of the next check, or, after the last one, of its end
         self.checks = checks  # producers asked so far
         self.asked_client = ""  # live: the last of them
-        self.sender = ""  # live: the access key of the user who sent it
+        self.sender = ""  # the access key of the user who sent it, if users have names
 
-    def key(self) -> tuple[int, ...]:
+    def key(self) -> tuple[int | str, ...]:
         """Return what recovery must bring back."""
         return (
             self.first,
@@ -117,6 +117,7 @@ class HalfMessage:
             self.stored_ms,
             self.due_ms,
             self.checks,
+            self.sender,
         )
 
 
@@ -129,7 +130,7 @@ class HalfMessages:
         self.ended: OrderedDict[int, tuple[HalfState, int]] = OrderedDict()  # (end, id hash)
         self.waiting: dict[int, dict[int, None]] = {}
         """Live: topic id → halves due for a check that no producer was there to be asked for."""
-        self.senders: dict[str, int] = {}  # live: pending ones by access key, as far as known
+        self.senders: dict[str, int] = {}  # pending ones by access key, where users have names
         self.in_vain: dict[int, None] = {}
         """Those whose producers were asked for the last time."""
         self._ended_max = ended_max

@@ -80,6 +80,8 @@ def data(tmp_path: Path) -> Path:
         rig.engine.receive(ReceiveRequest("ordered", "orders", "client-1", 9, 1_000), rig.now_ms)
     rig.engine.users.create("shop", SECRET, admin=False, now_ms=rig.now_ms)
     rig.engine.users.grant("shop", Kind.TOPIC, "orders-*", frozenset({Right.PUB}), rig.now_ms)
+    sold = Outgoing("orders", b"*\x04body", b"*\x03m-9", "m-9")
+    rig.engine.transactions.send([sold], rig.now_ms, rig.engine.users.get("shop"))
     rig.engine.users.delete("shop", rig.now_ms)
     rig.engine.topics.create("chat", TopicType.LITE, 0, rig.now_ms)
     agents = rig.engine.lites.bind("agents", "chat", rig.now_ms)
@@ -171,7 +173,9 @@ def test_names_stand_for_ids(data: Path) -> None:
 
 
 def test_a_transaction_is_explained(data: Path) -> None:
-    half, _ = records(data, "--type", "half")
+    half, _, sold = records(data, "--type", "half")
+    [sender] = records(data, "--type", "half_sender")
+    assert (sender["messages_at"], sender["user"]) == ([sold["position"]], "shop")
     checked, rolled_back = records(data, "--type", "txn")
     assert "due_at_ms" not in half
     assert half["check_at_ms"] < checked["check_at_ms"]  # type: ignore[operator]

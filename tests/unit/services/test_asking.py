@@ -138,12 +138,27 @@ def test_a_producer_that_does_not_read_does_not_hold_up_those_of_others(rig: Acc
     theirs.close()
 
 
-def test_when_the_sender_is_forgotten_the_right_to_publish_has_to_do(rig: AccessRig) -> None:
-    """After a restart: else those that were sent before it would end by age alone."""
+@pytest.mark.parametrize("end", ["killed", "killed behind a checkpoint", "stopped"])
+def test_who_sent_it_is_known_after_a_restart(rig: AccessRig, end: str) -> None:
     sent_half(rig)
-    rig.crash()
+    if end == "killed behind a checkpoint":
+        rig.checkpoint()
+    if end == "stopped":
+        rig.restart()
+    else:
+        rig.crash()
     rig.assemble_again()
+    theirs, mine = open_stream(rig, other(rig)), open_stream(rig, rig.by())
+    due(rig)
+    assert (asked(theirs), asked(mine)) == ([], [BODY])
+    theirs.close()
+    mine.close()
+
+
+def test_where_nobody_sent_it_by_name_the_right_to_publish_has_to_do(rig: AccessRig) -> None:
+    """Sent without users, or to an older version: else it would end by age alone."""
+    rig.send_half("m-1")
     theirs = open_stream(rig, other(rig))
     due(rig)
-    assert asked(theirs) == [BODY]
+    assert len(asked(theirs)) == 1
     theirs.close()

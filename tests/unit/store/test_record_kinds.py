@@ -69,7 +69,11 @@ from latermq_broker.store.records.schedule_records import (
     SCHEDULE_TICK,
     SchedulePayload,
 )
-from latermq_broker.store.records.transaction_records import TXN_CHECKED, TxnPayload
+from latermq_broker.store.records.transaction_records import (
+    TXN_CHECKED,
+    HalfSenderPayload,
+    TxnPayload,
+)
 
 REST: Final = b'"\x05hello'  # v2.Message: the body
 SYS: Final = b"\x0a\x03new\x12\x02k1\x1a\x03m-1"  # v2.SystemProperties: tag, key, message id
@@ -139,6 +143,12 @@ MESSAGES: Final = {
         "4000000000000000 d007000000000000 63000000 0300 01 00",
         b"",
         {"message_at": 64, "what": "a producer was asked", "checks": 3, "check_at_ms": 2000},
+    ),
+    RecordType.HALF_SENDER: Golden(
+        HalfSenderPayload((0x40, 0x80), "shop"),
+        "02000000 00000000 4000000000000000 8000000000000000",
+        b"shop",
+        {"messages_at": [64, 128], "user": "shop"},
     ),
     RecordType.DEAD: Golden(
         DeadPayload(DEAD_HEAD, HISTORY, REST, SYS, order_key=13),

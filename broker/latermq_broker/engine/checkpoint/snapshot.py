@@ -12,6 +12,7 @@ dead           the same as older versions wrote it, JSON {topic id: {offset: [st
 counters       JSON {"next_delivery_id": …, "delayed": {topic id: count}}
 clients        JSON [[client id, position of its CLIENT record], …]
 halves         fixed structs, below: half messages that are pending, the oldest first
+half_senders   JSON {transaction: access key} of those that users sent; empty without
 ended          fixed structs, below: the last transactions that ended, in that order
 order_keys     u64 pairs (delivery id, order key) of those in `deliveries` that have one: only read
 users          JSON, as `catalog/access.py` writes them, secrets included; empty without users
@@ -84,6 +85,7 @@ def snapshot(state: EngineState, new_run: str = "") -> dict[str, bytes]:
         ),
         "clients": _json(state.clients.snapshot()),
         "halves": b"".join(map(_encode_half, state.halves)),
+        "half_senders": _pack_senders(state),
         "ended": b"".join(
             _ENDED.pack(first, id_hash, end) for first, (end, id_hash) in state.halves.ended.items()
         ),
@@ -131,6 +133,10 @@ def restore(state: EngineState, sections: Mapping[str, bytes]) -> None:
             states.put(int(offset), DeadState(changed), since_ms)
     for half in _HALF.iter_unpack(sections.get("halves", b"")):
         _restore_half(state, half)
+    for first, sender in json.loads(sections.get("half_senders") or b"{}").items():
+        half_message = state.halves.get(int(first))
+        assert half_message is not None
+        state.halves.sent_by(half_message, sender)
     for first, id_hash, end in _ENDED.iter_unpack(sections.get("ended", b"")):
         state.halves.remember(first, HalfState(end), id_hash)
     counters = json.loads(sections["counters"])
@@ -192,6 +198,11 @@ def _restore_half(state: EngineState, fields: tuple[int, ...]) -> None:
     state.halves.add(half)
     if state.catalog.topic_by_id(topic_id) is None:
         state.halves.deadlines.arm(first, 0)
+
+
+def _pack_senders(state: EngineState) -> bytes:
+    senders = {half.first: half.sender for half in state.halves if half.sender}
+    return _json(senders) if senders else b""
 
 
 def _json(value: Any) -> bytes:

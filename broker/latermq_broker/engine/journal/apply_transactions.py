@@ -10,11 +10,15 @@ from latermq_broker.engine.state.state import Applied, Appliers, EngineState, St
 from latermq_broker.store.records.message_records import MessageHead, MessagePayload
 from latermq_broker.store.records.record import RecordType
 from latermq_broker.store.records.retention_records import MovePayload
-from latermq_broker.store.records.transaction_records import TXN_CHECKED, TxnPayload
+from latermq_broker.store.records.transaction_records import (
+    TXN_CHECKED,
+    HalfSenderPayload,
+    TxnPayload,
+)
 
 
 class TransactionApplier:
-    """HALF, TXN."""
+    """HALF, HALF_SENDER, TXN."""
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
@@ -22,6 +26,7 @@ class TransactionApplier:
     def appliers(self) -> Appliers:
         return {
             RecordType.HALF: Applied(self.half, self.half),
+            RecordType.HALF_SENDER: Applied(self.half_sender),
             RecordType.TXN: Applied(self.txn, self.txn),
         }
 
@@ -43,6 +48,14 @@ class TransactionApplier:
         )
         state.halves.add(half)
         return half
+
+    def half_sender(self, payload: HalfSenderPayload, at: Stamp) -> None:
+        del at
+        halves = self._state.halves
+        for position in payload.positions:
+            half = halves.at(position)
+            assert half is not None
+            halves.sent_by(half, payload.sender)
 
     def txn(self, txn: TxnPayload, at: Stamp) -> None:
         state = self._state

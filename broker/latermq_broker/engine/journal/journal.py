@@ -10,6 +10,7 @@ types are its own; how those are encoded and decoded is known by `store/records/
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from latermq_broker.delivery.halves import HalfMessage
 from latermq_broker.engine.journal.apply_catalog import CatalogApplier
 from latermq_broker.engine.journal.apply_dedup import DedupApplier
 from latermq_broker.engine.journal.apply_deliveries import DeliveryApplier
@@ -44,6 +45,10 @@ from latermq_broker.store.records.message_records import (
     message_rows,
 )
 from latermq_broker.store.records.record import HEADER_BYTES, Record, RecordType
+from latermq_broker.store.records.transaction_records import (
+    HalfSenderPayload,
+    encode_half_sender,
+)
 
 tuple_new: Final = tuple.__new__  # as Stamp(...), without its keyword handling
 REF_GROUP: Final = 32  # REFs in one atomic group, which has to fit into the smallest segment
@@ -70,9 +75,10 @@ class Journal:
         self._messages = MessageApplier(state)
         self.catalog = CatalogApplier(state)
         self._dedup = DedupApplier(state)
+        self._transactions = TransactionApplier(state)
         for appliers in (
             self._messages.appliers(),
-            TransactionApplier(state).appliers(),
+            self._transactions.appliers(),
             self.deliveries.appliers(),
             self.catalog.appliers(),
             LiteApplier(state).appliers(),
@@ -153,6 +159,32 @@ class Journal:
             stamp = Stamp(position, store_ms, HEADER_BYTES + sum(map(len, parts)))
             self._apply(self._dedup.dedup, rows, stamp)
         return positions
+
+    def write_halves(
+        self, halves: Sequence[MessagePayload], sender: str, now_ms: int
+    ) -> list[HalfMessage]:
+        """Write and apply half messages and, in one group with them, who sent them.
+
+        Args:
+            sender: an access key; empty: users have no names.
+        Raises as `write_mixed`.
+        """
+        payloads = [b"".join(encode_message(half)) for half in halves]
+        sizes = list(map(len, payloads))
+        if sender:
+            unplaced = encode_half_sender(HalfSenderPayload((0,) * len(halves), sender))
+            sizes.append(sum(map(len, unplaced)))
+        self._log.reserve(sizes, spare=False)
+        made: list[HalfMessage] = []
+        for half, payload in zip(halves, payloads, strict=True):
+            more = bool(sender) or payload is not payloads[-1]
+            position = self._log.append(RecordType.HALF, [payload], now_ms, more=more)
+            stamp = Stamp(position, self._log.last_store_ms, HEADER_BYTES + len(payload))
+            made.append(self._apply(self._transactions.half, half, stamp))
+        if sender:
+            positions = tuple(half.position for half in made)
+            self.write(RecordType.HALF_SENDER, HalfSenderPayload(positions, sender), now_ms)
+        return made
 
     def write_refs(self, refs: Sequence[RefPayload], now_ms: int) -> None:
         """References; those of a group all or none.

@@ -75,7 +75,7 @@ class Transactions:
         """Store half messages of one topic, all or none.
 
         Args:
-            user: who sends them; known until the broker is started again.
+            user: who sends them.
         Raises TopicNotFoundError, StoreFullError, TooManyRequestsError (half_messages_max).
         """
         store = self._state.store
@@ -107,13 +107,9 @@ class Transactions:
             for message in messages
         ]
         try:
-            halves: list[HalfMessage] = self._journal.write_group(
-                [(RecordType.HALF, payload) for payload in payloads], now_ms
-            )
+            halves = self._journal.write_halves(payloads, key_of(user), now_ms)
         except StoreFullError as error:
             raise store.disk.ran_out() from error
-        for half in halves if user is not None else ():
-            self._halves.sent_by(half, key_of(user))
         return [_sent(half.position) for half in halves]
 
     def end(

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from latermq_broker.delivery.halves import HalfMessage, HalfState
@@ -32,11 +33,11 @@ from latermq_broker.store.records.retention_records import (
     DropPayload,
     MovePayload,
 )
-from latermq_broker.store.records.transaction_records import TxnPayload
+from latermq_broker.store.records.transaction_records import HalfSenderPayload, TxnPayload
 
 
 class QueueMender:
-    """MESSAGE, REF, TIMER, HALF, TXN, MOVE, DROP, DEDUP."""
+    """MESSAGE, REF, TIMER, HALF, HALF_SENDER, TXN, MOVE, DROP, DEDUP."""
 
     def __init__(
         self, state: EngineState, deliveries: DeliveryApplier, catalog: CatalogMender
@@ -54,6 +55,7 @@ class QueueMender:
             RecordType.REF: self.ref,
             RecordType.TIMER: self.timer,
             RecordType.HALF: self.half,
+            RecordType.HALF_SENDER: partial(_half_sender, self._state),
             RecordType.TXN: self.txn,
             RecordType.MOVE: self.move,
             RecordType.DROP: self.drop,
@@ -251,3 +253,10 @@ class QueueMender:
 def is_lost(entry: Entry) -> bool:
     """It stands for a message whose record is lost."""
     return not entry.length
+
+
+def _half_sender(state: EngineState, payload: HalfSenderPayload, at: Stamp) -> HalfSenderPayload:
+    """Keep whose the half messages are that are there."""
+    del at
+    there = tuple(each for each in payload.positions if state.halves.at(each) is not None)
+    return payload._replace(positions=there)

@@ -6,8 +6,8 @@ twice in a row to the same if there is another. A producer may answer with EndTr
 all; then the next one is asked after `transaction.check_interval_ms`.
 
 The question holds the whole half message. So where users have names it goes to those whom `asking`
-allows at that moment: the user who sent it, and users who may read the topic too. Who sent it is
-known until the broker is started again; then the right to publish has to do.
+allows at that moment: the user who sent it, and users who may read the topic too. Of one that came
+while users had no names, the right to publish has to do.
 """
 
 import logging
@@ -42,7 +42,7 @@ class Asking(IntEnum):
     """Which half messages of a topic a producer may be shown."""
 
     NONE = 0
-    OWN = 1  # of its user, and those of which the user is not known any more
+    OWN = 1  # of its user, and those that nobody sent by name
     ALL = 2
 
 

@@ -81,6 +81,7 @@ class RecordType(IntEnum):
     LIMIT = 28  # of a client or a group: put or removed
     DEDUP = 29  # ids that senders gave their messages, so that each is stored once
     SCHEDULE = 30  # put or removed; or it has ticked
+    HALF_SENDER = 31  # who sent the half messages before it in its group
 
 
 INTERNAL_TYPES: Final = frozenset({RecordType.MARK, RecordType.BLANK})

@@ -1,4 +1,6 @@
-"""HALF and TXN records: half messages, and what became of them besides a commit (a REF record).
+"""HALF, HALF_SENDER and TXN records: half messages, whose they are, and what became of them.
+
+A commit is a REF record.
 
 A HALF record has the payload of a MESSAGE that waits (`message_records.py`); its due_ms is that of
 the first check. Little-endian; a payload is what follows the 40-byte record header of `record.py`.
@@ -23,6 +25,12 @@ from latermq_broker.store.records.record import Record, RecordType
 #  ROLLED_BACK: it will never be delivered; `cause` says at whose wish. due_ms is 0.
 _TXN: Final = struct.Struct("<QQIHBB")
 assert _TXN.size == 24
+#  HALF_SENDER   0      4    8
+#                | count| pad| positions 8 x count| access key, UTF-8
+#  Comes after the half messages at `positions`, in one atomic group with them. Where users have no
+#  names there is none.
+_SENDER: Final = struct.Struct("<I4x")
+assert _SENDER.size == 8
 TXN_CHECKED: Final = 1
 TXN_ROLLED_BACK: Final = 2
 
@@ -51,6 +59,29 @@ class TxnPayload(NamedTuple):
     cause: int
 
 
+class HalfSenderPayload(NamedTuple):
+    positions: tuple[int, ...]
+    sender: str  # a user's access key
+
+
+def encode_half_sender(payload: HalfSenderPayload) -> list[Bytes]:
+    positions, sender = payload
+    count = len(positions)
+    return [_SENDER.pack(count), struct.pack(f"<{count}Q", *positions), sender.encode()]
+
+
+def decode_half_sender(payload: Bytes) -> HalfSenderPayload:
+    (count,) = _SENDER.unpack_from(payload)
+    positions: tuple[int, ...] = struct.unpack_from(f"<{count}Q", payload, _SENDER.size)
+    return HalfSenderPayload(positions, str(payload[_SENDER.size + 8 * count :], "utf-8"))
+
+
+def _half_sender_text(record: Record, names: Names) -> Fields:
+    del names
+    positions, sender = decode_half_sender(record.payload)
+    return {"messages_at": list(positions), "user": sender}
+
+
 def encode_txn(txn: TxnPayload) -> list[Bytes]:
     return [_TXN.pack(*txn)]
 
@@ -71,5 +102,6 @@ def _txn_text(record: Record, names: Names) -> Fields:
 
 KINDS: Final[tuple[Kind, ...]] = (
     Kind(RecordType.HALF, encode_message, decode_message_head, message_text),
+    Kind(RecordType.HALF_SENDER, encode_half_sender, decode_half_sender, _half_sender_text),
     Kind(RecordType.TXN, encode_txn, decode_txn, _txn_text),
 )
