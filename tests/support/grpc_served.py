@@ -41,7 +41,7 @@ def later(request: bytes, call: Call) -> Awaitable[bytes]:
 
 
 def settled(request: bytes, call: Call) -> Later[bytes]:
-    """Of an empty request never; of "!" with an error; else in the next turn."""
+    """Answer an empty request never, "!" with an error, others in the next turn."""
     answer = Later(request)
     if request == b"!":
         answer.fail(CallAborted(GrpcCode.NOT_FOUND, "no"))

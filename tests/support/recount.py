@@ -8,7 +8,7 @@ from latermq_broker.engine.state.segment_use import SegmentUses
 
 
 def recount(engine: Engine) -> dict[int, tuple[object, ...]]:
-    """As `SegmentUses.facts`, from everything that waits, is held or stands in a queue."""
+    """Count what `SegmentUses.facts` tells, from all that waits, is held or stands in a queue."""
     state = engine._state
     uses = SegmentUses(engine.store.log)
     for _, position in state.timer.in_order():
@@ -38,7 +38,7 @@ def recount(engine: Engine) -> dict[int, tuple[object, ...]]:
 
 
 def recount_lossy(engine: Engine) -> dict[int, tuple[object, ...]]:
-    """The same for a log of which parts were given up: not everything is readable."""
+    """Count as `recount` what of a log with parts given up can be read."""
     state = engine._state
     uses = SegmentUses(engine.store.log)
     for _, position in state.timer.in_order():
@@ -60,7 +60,7 @@ def recount_lossy(engine: Engine) -> dict[int, tuple[object, ...]]:
 
 
 def leased(engine: Engine) -> Counter[int]:
-    """As `EngineState.leased`, from every delivery."""
+    """Count what `EngineState.leased` tells, from every delivery."""
     deliveries = engine._state.leases.deliveries.values()
     return Counter(one.group_id for one in deliveries if one.state is State.LEASED)
 

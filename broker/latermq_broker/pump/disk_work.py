@@ -29,7 +29,7 @@ MERGE_SECONDS_MAX: Final = 60
 
 
 class Clock(Protocol):
-    """As `clock.SystemClock`."""
+    """Tells the time, as `clock.SystemClock` does."""
 
     wall_offset_ms: int
 

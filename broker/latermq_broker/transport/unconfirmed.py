@@ -26,7 +26,7 @@ _ACKNOWLEDGED: Final = struct.Struct("=120xQ")  # tcpi_bytes_acked of struct tcp
 
 
 class Unconfirmed:
-    """Of one connection.
+    """Keeps what is to be done for answers of one connection that may be lost with it.
 
     Args:
         peer: its socket, if all that is sent there is output of the connection.

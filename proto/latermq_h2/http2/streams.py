@@ -58,7 +58,7 @@ class Sink(Protocol):
 
 
 class Streams:
-    """Of one connection.
+    """Opens, feeds and ends the streams of one connection.
 
     Args:
         open_streams: shared with who has to look at all of them.

@@ -22,7 +22,7 @@ BUSY = v2.Status(code=v2.TOO_MANY_REQUESTS, message="slow down")
 
 
 def bodies(broker: ScriptedBroker) -> list[list[bytes]]:
-    """Of each call."""
+    """List the bodies that each call sent."""
     return [[m.body for m in request.messages] for request in broker.requests("SendMessage")]
 
 

@@ -212,7 +212,7 @@ async def test_what_left_a_replicated_log_goes_back_into_it() -> None:
 
 
 async def test_once_all_is_there_nothing_is_shipped_again() -> None:
-    """Whoever is interrupted before the note is written."""
+    """Begin again where the note is all that is missing."""
     alone, replicated_log = Alone(), LogInMemory()
     own = OwnLog(EngineRig.DIRECTORY, alone.files)
     await Adopting(own, NEW, replicated_log, lambda _: None).run()

@@ -96,7 +96,7 @@ def test_what_was_kept_stays_and_what_lies_behind_is_cut_off(tmp_path: Path) -> 
 
 
 def test_nothing_is_changed_before_the_engine_was_asked(tmp_path: Path) -> None:
-    """Of what lies behind the note, in its last segment and in later ones; and of the rest."""
+    """Leave what lies behind the note, in its last segment and in later ones, and the rest."""
     fill(tmp_path)
     (tmp_path / LOG_NAME / "00000000000000016384.prep").write_bytes(b"begun")
     (tmp_path / TEMPORARY_NAME).write_bytes(b"begun, too")

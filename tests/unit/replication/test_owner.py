@@ -37,7 +37,7 @@ BODY = 1_000
 
 
 def tenure() -> Tenure:
-    """Of one that claimed an empty log; its fence is the entry 0."""
+    """Make that of an owner who claimed an empty log; its fence is the entry 0."""
     _, standing = judge(EMPTY, FENCE, 0)
     return Tenure(FENCE, Reader(1, 0, standing, 1), 0, -10_000)
 

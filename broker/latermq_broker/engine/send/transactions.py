@@ -227,7 +227,7 @@ class Transactions:
         return half.sender
 
     def pass_over(self, first: int) -> None:
-        """Nobody who is there may be asked about this one: the others of its topic come first."""
+        """Put one that nobody there may be asked about behind the others of its topic."""
         half = self._halves.get(first)
         assert half is not None
         self._halves.pass_over(half)
