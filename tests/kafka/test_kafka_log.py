@@ -59,7 +59,7 @@ async def read(log: ReplicatedLog, offset: int, count: int) -> list[Entry]:
             entries.append(entry)
             if len(entries) == count:
                 break
-    await following.aclose()  # type: ignore[attr-defined]
+    await following.aclose()
     return entries
 
 

@@ -1,7 +1,7 @@
 """A `ReplicatedLog` for tests in one process, whose entries are a list; and members."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from latermq_broker.deferred import Later
 from latermq_broker.errors import EntriesGoneError, LogUnavailableError
@@ -26,7 +26,7 @@ class LogInMemory:
         asyncio.get_running_loop().call_soon(offset.give, len(self.entries) - 1)
         return offset
 
-    async def tail(self, offset: Offset) -> AsyncIterator[Entry]:
+    async def tail(self, offset: Offset) -> AsyncGenerator[Entry, None]:
         if 0 < offset < self.begin:
             raise EntriesGoneError(f"entry {offset} was trimmed")
         offset = max(offset, self.begin)

@@ -9,7 +9,7 @@ not answer. A request is a line of JSON, and so is the answer; who tails it gets
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any, Final
 
@@ -85,7 +85,7 @@ class ServedLog:
     def append(self, batch: bytes) -> Later[Offset]:
         return self._ask({"append": batch.hex()})
 
-    async def tail(self, offset: Offset) -> AsyncIterator[Entry]:
+    async def tail(self, offset: Offset) -> AsyncGenerator[Entry, None]:
         try:
             reader, writer = await self._connected()
             writer.write(json.dumps({"tail": offset}).encode() + b"\n")

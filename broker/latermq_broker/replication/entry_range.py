@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import cast
 
 from latermq_broker.replication.replicated_log import Entry, Offset, ReplicatedLog
 
@@ -16,8 +15,7 @@ async def entries_of(
     """
     if begin >= end:
         return
-    tail = cast("AsyncGenerator[Entry, None]", replicated_log.tail(begin))
-    async with aclosing(tail):
+    async with aclosing(replicated_log.tail(begin)) as tail:
         async for entry in tail:
             if entry.offset < end:
                 yield entry

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import uuid4
@@ -239,7 +239,7 @@ class KafkaLog:
         """Have a quorum take a record of no meaning. Raises LogUnavailableError: it does not."""
         await self._canary.append(CANARY)
 
-    def tail(self, offset: Offset) -> AsyncIterator[Entry]:
+    def tail(self, offset: Offset) -> AsyncGenerator[Entry, None]:
         """Read entries; as `ReplicatedLog.tail`."""
         self._writer.prepare()  # who reads may claim, and clients wait then
         return tail_partition(self._settings, *self._place, offset, _entry_of)
@@ -291,7 +291,7 @@ async def tail_partition(
     partition: int,
     offset: Offset,
     of_message: Callable[[Any], Read],
-) -> AsyncIterator[Read]:
+) -> AsyncGenerator[Read, None]:
     """Read a partition, what `of_message` makes of each message; as `ReplicatedLog.tail`."""
     loop = asyncio.get_running_loop()
     reading = ThreadPoolExecutor(1, thread_name_prefix="kafka-tail")

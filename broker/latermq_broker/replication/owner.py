@@ -11,10 +11,10 @@ is only of what every reader takes for valid. While the owner does not serve the
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
-from typing import Final, cast
+from typing import Final
 
 from latermq_broker.callbacks import do_nothing, ignore
 from latermq_broker.deferred import Later
@@ -31,7 +31,7 @@ from latermq_broker.replication.batch import cluster_hash
 from latermq_broker.replication.entry_range import read_range
 from latermq_broker.replication.note import Note
 from latermq_broker.replication.reader import Piece, Reader
-from latermq_broker.replication.replicated_log import Entry, Offset, ReplicatedLog
+from latermq_broker.replication.replicated_log import Offset, ReplicatedLog
 from latermq_broker.replication.shipper import Shipment
 from latermq_broker.replication.tenure import Gap, Tenure
 from latermq_broker.replication.validity import Verdict
@@ -335,9 +335,8 @@ class Owner:
 
 async def _until_owned(replicated_log: ReplicatedLog, reader: Reader) -> None:
     """Read on until there is an owner that appends, whose port is open soon."""
-    tail = cast("AsyncGenerator[Entry, None]", replicated_log.tail(reader.offset))
     with suppress(TimeoutError, StoreError):
-        async with asyncio.timeout(NEXT_S), aclosing(tail):
+        async with asyncio.timeout(NEXT_S), aclosing(replicated_log.tail(reader.offset)) as tail:
             async for entry in tail:
                 if reader.read(entry)[0] is Verdict.VALID:  # only an owner's batch is
                     break

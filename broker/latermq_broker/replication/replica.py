@@ -15,11 +15,11 @@ import asyncio
 import logging
 import random
 import secrets
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 from latermq_broker.callbacks import do_nothing
 from latermq_broker.clock import SystemClock
@@ -259,8 +259,7 @@ class Replica:
                         standby.copy.go_back()
                     self._known = True
                 turn_s, reader = loop.time(), standby.copy.reader
-                tail = cast("AsyncGenerator[Entry, None]", self._replicated_log.tail(reader.offset))
-                async with aclosing(tail):
+                async with aclosing(self._replicated_log.tail(reader.offset)) as tail:
                     async for entry in tail:
                         await standby.ready.wait()
                         self._take(standby, entry)

@@ -16,7 +16,7 @@ that nothing came in between. What Kafka keeps for itself (control records) may 
 All calls are made in the event loop, and all answers come there.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from latermq_broker.deferred import Later
@@ -72,7 +72,7 @@ class ReplicatedLog(Protocol):
         ones may stand in the log all the same; the caller appends again from the failed one on.
         """
 
-    def tail(self, offset: Offset) -> AsyncIterator[Entry]:
+    def tail(self, offset: Offset) -> AsyncGenerator[Entry, None]:
         """Read entries in order from `offset` on; 0: from the first that trim left. Never ends.
 
         Yields only what a quorum has. Closing the generator ends it. Raises LogUnavailableError

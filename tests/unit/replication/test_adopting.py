@@ -2,7 +2,7 @@
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Final
 
 import pytest
@@ -279,7 +279,7 @@ class Mute(LogInMemory):
     async def end(self) -> int:
         return 3
 
-    async def tail(self, offset: int) -> AsyncIterator[Entry]:
+    async def tail(self, offset: int) -> AsyncGenerator[Entry, None]:
         await asyncio.Event().wait()
         yield Entry(offset, b"never")
 

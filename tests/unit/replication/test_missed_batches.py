@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
@@ -41,7 +41,7 @@ class Hiding(LogInMemory):
 
     hidden = -1
 
-    async def tail(self, offset: int) -> AsyncIterator[Entry]:
+    async def tail(self, offset: int) -> AsyncGenerator[Entry, None]:
         async for entry in super().tail(offset):
             if entry.offset == self.hidden:
                 self.hidden = -1

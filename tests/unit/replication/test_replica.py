@@ -3,7 +3,7 @@
 import asyncio
 import errno
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from itertools import count
 from pathlib import Path
 
@@ -75,7 +75,7 @@ class LateLog(LogInMemory):
         await self._read.wait()
         asyncio.get_running_loop().call_soon(self._stop.set)
 
-    async def tail(self, offset: int) -> AsyncIterator[Entry]:
+    async def tail(self, offset: int) -> AsyncGenerator[Entry, None]:
         async for entry in super().tail(offset):
             yield entry
             self._read.set()
@@ -93,7 +93,7 @@ class OldLog(LogInMemory):
         self._asked.set()
         return await super().end()
 
-    async def tail(self, offset: int) -> AsyncIterator[Entry]:
+    async def tail(self, offset: int) -> AsyncGenerator[Entry, None]:
         async for entry in super().tail(offset):
             if entry.offset == 2:
                 await self._asked.wait()
@@ -419,7 +419,7 @@ class Trimmed(LogInMemory):
         )
         assert self.front > 2
 
-    async def tail(self, offset: int) -> AsyncIterator[Entry]:
+    async def tail(self, offset: int) -> AsyncGenerator[Entry, None]:
         async for entry in super().tail(offset):
             yield entry
             if entry.offset == 1:

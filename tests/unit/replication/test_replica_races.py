@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Final
 
@@ -46,7 +46,7 @@ class ReadLog(LogInMemory):
         super().__init__()
         self.read = threading.Event()
 
-    async def tail(self, offset: int) -> AsyncIterator[Entry]:
+    async def tail(self, offset: int) -> AsyncGenerator[Entry, None]:
         async for entry in super().tail(offset):
             yield entry
             if entry.offset == FASTER:

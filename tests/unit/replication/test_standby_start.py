@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from itertools import count
 from types import SimpleNamespace
 from typing import Final
@@ -107,7 +107,7 @@ class Counted(LogInMemory):
         self.asked += 1
         return await super().end()
 
-    async def tail(self, offset: int) -> AsyncIterator[Entry]:
+    async def tail(self, offset: int) -> AsyncGenerator[Entry, None]:
         while self.asked < ASKED:
             await asyncio.sleep(0)
         async for entry in super().tail(offset):
@@ -234,7 +234,7 @@ class Flood(LogInMemory):
 
     all_read = False
 
-    async def tail(self, offset: int) -> AsyncIterator[Entry]:
+    async def tail(self, offset: int) -> AsyncGenerator[Entry, None]:
         for at in range(offset, 2_000_000):
             yield Entry(at, b"of somebody else")
         self.all_read = True
