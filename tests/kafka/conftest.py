@@ -25,6 +25,20 @@ def kafka(room: Path) -> Iterator[KafkaCluster]:
 
 
 @pytest.fixture
+def config(kafka: KafkaCluster, name: str) -> str:
+    """Of a replica whose log one node keeps, in small segments."""
+    return f"""
+[replication]
+kafka = "{kafka.bootstrap}"
+cluster = "{name}"
+replicas = 1
+replicas_min = 1
+[store]
+segment_bytes = 17825792
+"""
+
+
+@pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
     """A name that no other test uses, for topics and groups."""
     return re.sub(r"\W", "_", request.node.name)[:60]

@@ -11,7 +11,6 @@ from kafka.test_kafka_replicas import wait_members
 from latermq_cli.root import latermq
 from support.broker_process import BrokerProcess
 from support.cluster_process import free_ports
-from support.kafka.cluster import KafkaCluster
 from support.machine import patient
 
 HAND_OVERS: Final = 4  # there and back: to the second of the addresses, and to the first
@@ -19,20 +18,11 @@ SENDS: Final = 60
 PAUSE_MS: Final = 40
 
 
-def test_no_send_is_given_up_in_a_hand_over(tmp_path: Path, kafka: KafkaCluster, name: str) -> None:
+def test_no_send_is_given_up_in_a_hand_over(tmp_path: Path, config: str, name: str) -> None:
     """It tries three times, at once, and then an application is told that it was in vain.
 
     A machine that stands still for 0.1 s may open a port too late, but hardly twice.
     """
-    config = f"""
-[replication]
-kafka = "{kafka.bootstrap}"
-cluster = "{name}"
-replicas = 1
-replicas_min = 1
-[store]
-segment_bytes = 17825792
-"""
     addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
     with (
         BrokerProcess(tmp_path / "a", config=config, listen=addresses[0]) as a,

@@ -5,7 +5,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
 from click.testing import CliRunner, Result
 
 from latermq_broker.runtime import CLEAN
@@ -13,24 +12,10 @@ from latermq_broker.store.directory import LOG_NAME
 from latermq_cli.root import latermq
 from support import wire_requests
 from support.broker_process import BrokerProcess
-from support.kafka.cluster import KafkaCluster
 from support.machine import patient
 from support.wire_client import WireClient, require_ok
 
 COUNT = 40
-
-
-@pytest.fixture
-def config(kafka: KafkaCluster, name: str) -> str:
-    return f"""
-[replication]
-kafka = "{kafka.bootstrap}"
-cluster = "{name}"
-replicas = 1
-replicas_min = 1
-[store]
-segment_bytes = 17825792
-"""
 
 
 def test_a_standby_serves_what_the_killed_owner_acknowledged(tmp_path: Path, config: str) -> None:
