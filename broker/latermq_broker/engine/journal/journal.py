@@ -75,10 +75,9 @@ class Journal:
         self._messages = MessageApplier(state)
         self.catalog = CatalogApplier(state)
         self._dedup = DedupApplier(state)
-        self._transactions = TransactionApplier(state)
         for appliers in (
             self._messages.appliers(),
-            self._transactions.appliers(),
+            TransactionApplier(state).appliers(),
             self.deliveries.appliers(),
             self.catalog.appliers(),
             LiteApplier(state).appliers(),
@@ -169,21 +168,13 @@ class Journal:
             sender: an access key; empty: users have no names.
         Raises as `write_mixed`.
         """
-        payloads = [b"".join(encode_message(half)) for half in halves]
-        sizes = list(map(len, payloads))
-        if sender:
-            unplaced = encode_half_sender(HalfSenderPayload((0,) * len(halves), sender))
-            sizes.append(sum(map(len, unplaced)))
-        self._log.reserve(sizes, spare=False)
-        made: list[HalfMessage] = []
-        for half, payload in zip(halves, payloads, strict=True):
-            more = bool(sender) or payload is not payloads[-1]
-            position = self._log.append(RecordType.HALF, [payload], now_ms, more=more)
-            stamp = Stamp(position, self._log.last_store_ms, HEADER_BYTES + len(payload))
-            made.append(self._apply(self._transactions.half, half, stamp))
-        if sender:
-            positions = tuple(half.position for half in made)
-            self.write(RecordType.HALF_SENDER, HalfSenderPayload(positions, sender), now_ms)
+        items = [(RecordType.HALF, half) for half in halves]
+        if not sender:
+            return self.write_group(items, now_ms)
+        unplaced = encode_half_sender(HalfSenderPayload((0,) * len(halves), sender))
+        made: list[HalfMessage] = self.write_group(items, now_ms, sum(map(len, unplaced)))
+        positions = tuple(half.position for half in made)
+        self.write(RecordType.HALF_SENDER, HalfSenderPayload(positions, sender), now_ms)
         return made
 
     def write_refs(self, refs: Sequence[RefPayload], now_ms: int) -> None:
@@ -197,16 +188,24 @@ class Journal:
             self._log.append_group(RecordType.REF, payloads, now_ms)
             self._apply(self._messages.refs, group, self._log.last_store_ms)
 
-    def write_group(self, items: Sequence[tuple[RecordType, Any]], now_ms: int) -> list[Any]:
-        """Write and apply several records that recovery takes all or none of; what each made."""
+    def write_group(
+        self, items: Sequence[tuple[RecordType, Any]], now_ms: int, behind_bytes: int = 0
+    ) -> list[Any]:
+        """Write and apply several records that recovery takes all or none of; what each made.
+
+        Args:
+            behind_bytes: of one that the caller writes next, into the same group; 0: none.
+        """
         assert items
         encoded = [self._ways[type].encode(payload) for type, payload in items]
         sizes = [sum(map(len, parts)) for parts in encoded]
-        self._log.reserve(sizes, spare=items[0][0] not in NO_SPARE_TYPES)
+        behind = [behind_bytes] if behind_bytes else []
+        self._log.reserve([*sizes, *behind], spare=items[0][0] not in NO_SPARE_TYPES)
         made = []
         last = len(items) - 1
         for index, ((type, payload), parts) in enumerate(zip(items, encoded, strict=True)):
-            position = self._log.append(type, parts, now_ms, more=index < last)
+            more = index < last or bool(behind)
+            position = self._log.append(type, parts, now_ms, more=more)
             stamp = Stamp(position, self._log.last_store_ms, HEADER_BYTES + sizes[index])
             made.append(self._apply(self._ways[type].apply, payload, stamp))
         return made
