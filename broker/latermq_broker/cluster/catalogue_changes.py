@@ -7,6 +7,7 @@ from typing import Any, Final, cast
 
 from latermq_broker.catalog.catalog import Catalog, TopicType
 from latermq_broker.cluster.catalogue_source import CatalogueSource
+from latermq_broker.cluster.forwarding import sender_of
 from latermq_broker.cluster.placement import SPREAD
 from latermq_broker.deferred import Later
 from latermq_broker.errors import BadRequestError
@@ -32,7 +33,7 @@ def spreading(method: Method, source: CatalogueSource) -> Method:
     async def handler(data: bytes, call: Call) -> bytes:
         result = inner(data, call)
         answer = await result if isawaitable(result) else result
-        await source.spread()
+        await source.spread(sender_of(call))
         return answer
 
     return replace(method, handler=handler, parsed=lambda _, data, call: handler(data, call))

@@ -38,6 +38,7 @@ log = logging.getLogger("latermq.cluster")
 WAIT_MS_MAX: Final = 10_000
 SPREAD_S_MAX: Final = 2.0  # until a shard that does not ask is taken for away
 PRESENT_S: Final = 15.0  # a shard asked so lately, or is not there
+STARTING_S: Final = 5.0  # all are there, of which a new life of this one has not heard yet
 DELETED_MAX: Final = 1_000  # of a kind
 CHANGES_MAX: Final = 1_000  # versions back: a shard that has an older one is given everything
 
@@ -54,6 +55,7 @@ class CatalogueSource:
     """The catalogue of shard 0; call in a running loop.
 
     Args:
+        shards: how many there are, with this one.
         has_users: calls are signed, so users are told, with their secrets, and to admins only.
 
     Raises:
@@ -67,6 +69,7 @@ class CatalogueSource:
         directory: Path,
         pins: Mapping[str, int],
         *,
+        shards: int,
         has_users: bool,
     ) -> None:
         self._has_users = has_users
@@ -90,7 +93,9 @@ class CatalogueSource:
         self._number = 1
         self._changed = asyncio.Event()  # replaced each time it is set
         self._asked = asyncio.Event()  # likewise
-        self._shards: dict[int, tuple[int, float]] = {}  # the number each has, when it asked
+        asked_s = self._loop.time() - PRESENT_S + STARTING_S
+        self._others: Final = range(1, shards)
+        self._shards = dict.fromkeys(self._others, (0, asked_s))  # what each has, when it asked
 
     @property
     def version(self) -> str:
@@ -151,9 +156,16 @@ class CatalogueSource:
             for name, identity in entries:
                 yield Key(kind, name), identity
 
-    async def spread(self) -> None:
-        """Remember what was changed, and wait until the shards that are there have it."""
+    async def spread(self, sender: int = 0) -> None:
+        """Remember what was changed, and wait until the shards that are there have it.
+
+        Args:
+            sender: the shard that sent the change on, which so is there; 0: this one was asked.
+        """
         self._look()
+        if sender in self._others:
+            has, _ = self._shards.get(sender, (0, 0.0))
+            self._shards[sender] = (has, self._loop.time())
         async with self._writing:
             if self._is_forgetful:
                 self._is_forgetful = False

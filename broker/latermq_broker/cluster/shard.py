@@ -95,8 +95,9 @@ class Shard:
         self._copy: CatalogueCopy | None = None
         if self._own == FIRST:
             self._source = CatalogueSource(
-                engine, committer, directory, mark.pins, has_users=config.auth.enabled
-            )
+                engine, committer, directory, mark.pins,
+                shards=len(config.cluster.shards), has_users=config.auth.enabled,
+            )  # fmt: skip
         else:
             self._copy = CatalogueCopy(
                 engine, committer, directory, self._own, self._pin, self._tell_group,

@@ -13,7 +13,9 @@ from support.fake_committer import FakeCommitter
 
 def source_of(rig: EngineRig, directory: Path) -> CatalogueSource:
     directory.mkdir()
-    return CatalogueSource(rig.engine, FakeCommitter(START_MS), directory, {}, has_users=False)
+    return CatalogueSource(
+        rig.engine, FakeCommitter(START_MS), directory, {}, shards=2, has_users=False
+    )
 
 
 async def copied(copy: CatalogueCopy, source: CatalogueSource) -> None:

@@ -39,7 +39,7 @@ class Pair:
 
     def start_first(self) -> None:
         self.source = CatalogueSource(
-            self.first.engine, self.committer, self.directory / "0", {}, has_users=True
+            self.first.engine, self.committer, self.directory / "0", {}, shards=2, has_users=True
         )
 
     def start_other(self) -> None:
@@ -220,6 +220,30 @@ async def test_what_was_deleted_is_written_by_one_at_a_time(
     await asyncio.gather(*spreads)
     assert most == [1, 1]
     assert [name for name, _ in read_memory(tmp_path / "0")["deleted"][GROUPS]] == ["one", "two"]
+    pair.close()
+
+
+@pytest.mark.parametrize("heard_of", ["by the start", "by what it sends on"])
+async def test_a_shard_that_has_not_asked_yet_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heard_of: str
+) -> None:
+    """A new life of shard 0 has heard of none; what one made by it, that one has at once."""
+    monkeypatch.setattr(catalogue_source, "SPREAD_S_MAX", 60.0)
+    if heard_of == "by what it sends on":
+        monkeypatch.setattr(catalogue_source, "STARTING_S", 0.0)
+    pair = Pair(tmp_path)
+    pair.make(pair.first, "one")
+    sender = 0
+    if heard_of == "by what it sends on":
+        await pair.source.spread()  # who was not heard of is not waited for
+        sender = 1
+    spread = asyncio.create_task(pair.source.spread(sender))
+    for _ in range(2):
+        await asyncio.sleep(0)
+        assert not spread.done()
+        await pair.copied()
+    await spread
+    assert pair.other.engine.catalog.group("one") is not None
     pair.close()
 
 
