@@ -7,8 +7,8 @@ from typing import Any, Final, cast
 
 from latermq_broker.catalog.catalog import Catalog, TopicType
 from latermq_broker.cluster.catalogue_source import CatalogueSource
-from latermq_broker.cluster.forwarding import sender_of
 from latermq_broker.cluster.placement import SPREAD
+from latermq_broker.cluster.shard_headers import sender_of
 from latermq_broker.deferred import Later
 from latermq_broker.errors import BadRequestError
 from latermq_broker.services.call.answers import refusal_of, status_of

@@ -4,36 +4,23 @@ A call goes on once. A shard that would send it on again disagrees about homes w
 sent it, because one of them has not yet copied the catalogue: it refuses, and nothing is stored.
 """
 
-import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Final, cast
 
 from latermq_broker.cluster.peers import Metadata, PeerError, Peers
+from latermq_broker.cluster.shard_headers import FORWARDED, is_forwarded
 from latermq_broker.deferred import Later
 from latermq_broker.errors import InternalServerError
 from latermq_broker.services.call.answers import refusal_of, status_of
 from latermq_broker.services.call.handler import Call, Method, MethodKind
 from latermq_broker.services.clients.shards import ElsewhereError
 
-FORWARDED: Final = "x-latermq-forwarded"  # by which shard
 TIMEOUT_MS: Final = 3_000  # of a caller without a deadline, or with a later one
-SHARD: Final = re.compile("[0-9]{1,4}")
 MARGIN_MS: Final = 200  # before the caller's deadline: it is to hear why
 _CARRIED: Final = ("x-mq-", "x-latermq-", "authorization")
 
 Answer = bytes | Later[bytes] | Awaitable[bytes]
-
-
-def is_forwarded(call: Call) -> bool:
-    """Tell whether another shard sent the call on."""
-    return call.metadata(FORWARDED) is not None
-
-
-def sender_of(call: Call) -> int:
-    """Give the shard that sent the call on; 0: none did, or one that no shard is."""
-    sender = call.metadata(FORWARDED)
-    return int(sender) if sender is not None and SHARD.fullmatch(sender) else 0
 
 
 class Forwarding:

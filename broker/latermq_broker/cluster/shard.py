@@ -16,7 +16,7 @@ from latermq_broker.cluster.catalogue_changes import (
 )
 from latermq_broker.cluster.catalogue_copy import CatalogueCopy
 from latermq_broker.cluster.catalogue_source import CatalogueSource
-from latermq_broker.cluster.forwarding import Forwarding, is_forwarded, rpc_of
+from latermq_broker.cluster.forwarding import Forwarding, rpc_of
 from latermq_broker.cluster.mark import Mark, write_mark
 from latermq_broker.cluster.metrics_label import labelled
 from latermq_broker.cluster.peers import PeerError, Peers
@@ -28,7 +28,7 @@ from latermq_broker.cluster.placement import (
     shard_name,
 )
 from latermq_broker.cluster.shard_endpoints import Addresses
-from latermq_broker.cluster.shard_signature import signature_headers
+from latermq_broker.cluster.shard_headers import is_forwarded, signature_headers
 from latermq_broker.config.config import Config
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import Group, Topic, TopicType
