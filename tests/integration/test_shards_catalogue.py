@@ -35,6 +35,14 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
         machines.stop()
 
 
+@pytest.fixture(autouse=True)
+def both_serve(machines: Machines) -> None:
+    """Whatever a test before this one left stopped when it failed."""
+    for shard in machines.shards:
+        if not shard.running:
+            shard.start()
+
+
 def topics(endpoint: str) -> dict[str, str]:
     with WireClient(endpoint) as client:
         answer = client.call(client.topics.ListTopics, topic_pb2.ListTopicsRequest())
