@@ -37,22 +37,26 @@ class LogServer:
             while line := await reader.readline():
                 request = json.loads(line)
                 if "tail" in request:
-                    await self._tail(request["tail"], writer)
+                    await self.tail(request["tail"], writer)
                 answer = {"id": request["id"], "answer": self._do(request)}
                 writer.write(json.dumps(answer).encode() + b"\n")
         writer.close()
 
     def _do(self, request: dict[str, Any]) -> int:
         if "append" in request:
-            self.entries.append(request["append"])
-            self._grown.set()
-            return len(self.entries) - 1
+            return self.append(request["append"])
         if "trim" in request:
             self.begin = max(self.begin, request["trim"])
             self.entries[: self.begin] = [""] * self.begin
         return len(self.entries)
 
-    async def _tail(self, offset: int, writer: asyncio.StreamWriter) -> None:
+    def append(self, entry: str) -> int:
+        """Give the offset of an entry, in hex, that everybody who tails is given."""
+        self.entries.append(entry)
+        self._grown.set()
+        return len(self.entries) - 1
+
+    async def tail(self, offset: int, writer: asyncio.StreamWriter) -> None:
         if 0 < offset < self.begin:
             writer.write(b'{"gone": true}\n')
             return
@@ -63,8 +67,9 @@ class LogServer:
                 writer.write(json.dumps(entry).encode() + b"\n")
                 offset += 1
             await writer.drain()
-            self._grown.clear()
-            await self._grown.wait()
+            if offset == len(self.entries):  # else they came while the reader was slow
+                self._grown.clear()
+                await self._grown.wait()
 
 
 class ServedLog:
