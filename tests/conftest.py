@@ -45,8 +45,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     usual_s = float(config.getini("timeout"))
     for item in items:
         own = item.get_closest_marker("timeout")
-        seconds = float(own.args[0]) if own else usual_s
-        item.add_marker(pytest.mark.timeout(machine.patient(seconds)), append=False)
+        seconds, how = (float(own.args[0]), own.kwargs) if own else (usual_s, {})
+        item.add_marker(pytest.mark.timeout(machine.patient(seconds), **how), append=False)
 
 
 @pytest.fixture(name="small_runs", scope="module")

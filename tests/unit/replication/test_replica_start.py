@@ -35,6 +35,9 @@ from latermq_cli.root import latermq
 from support.log_in_memory import LogInMemory
 from support.log_set_up import log_as_it_was
 
+# A broker's loop passes no exception of a signal on: a test that stands still ends its process.
+pytestmark = pytest.mark.timeout(120, method="thread")
+
 SEGMENT_BYTES = 17 << 20
 PATIENCE_MS = 60_000  # of who hands over, on whatever machine
 
@@ -120,11 +123,13 @@ class Operator:
         self.said: list[str] = []
         self.answers: list[Result] = []
         self._asking: threading.Thread | None = None
+        self._is_over = False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._is_over = True
         if self._asking is not None:
             self._asking.join()
 
@@ -138,8 +143,10 @@ class Operator:
             os.kill(os.getpid(), signal.SIGTERM)
 
     def _ask(self, endpoint: str) -> None:
+        """Ask until it is done: on a slow machine a broker is not reached in time."""
         words = ("cluster", "hand-over", "--endpoint", endpoint)
-        self.answers.append(CliRunner().invoke(latermq, words))
+        while not (self._is_over or (self.answers and self.answers[-1].exit_code == 0)):
+            self.answers.append(CliRunner().invoke(latermq, words))
 
 
 class Restless(LogInMemory):
@@ -214,7 +221,7 @@ def test_a_log_that_was_handed_over_to_nobody_is_taken_up_again(
     assert code == runtime.CLEAN
     assert lives == [False, True]
     assert [line.split()[1] for line in operator.said] == ["standing", "ready"] * 2
-    assert "hands over the log of shop, epoch 1" in operator.answers[0].output
+    assert "hands over the log of shop, epoch 1" in operator.answers[-1].output
     fences = [batch for batch in map(decode_batch, log.entries, count()) if batch.fence]
     assert [(batch.epoch, batch.token == NOBODY) for batch in fences] == [
         (1, False), (2, True), (3, False), (4, True),
