@@ -30,7 +30,7 @@ MINUTES ?= 60
 LISTEN ?= 127.0.0.1:8081
 NATIVE_DIR := .native
 # Named after the files there are: one that is gone is noticed, too, and a __pycache__ is not.
-NATIVE_STAMP := $(NATIVE_DIR)/.built-$(shell find broker/latermq_broker client -name '*.py' | LC_ALL=C sort | cksum | cut -d' ' -f1)
+NATIVE_STAMP := $(NATIVE_DIR)/.built-$(shell find broker/latermq_broker client proto -name '*.py' | LC_ALL=C sort | cksum | cut -d' ' -f1)
 READY := $(STAMP)
 TESTS_PATH := tests
 # NATIVE=1 with a target that runs a broker: the compiled one.
@@ -71,7 +71,7 @@ $(STAMP): pyproject.toml constraints.txt
 native: $(NATIVE_STAMP) ## compile the broker, twice as fast (needs gcc and Python's headers); run it with NATIVE=1
 
 $(NATIVE_STAMP): Makefile pyproject.toml constraints.txt broker/native_build.py \
-		$(shell find broker/latermq_broker client -name '*.py') | $(STAMP)
+		$(shell find broker/latermq_broker client proto -name '*.py') | $(STAMP)
 	@echo "Compiling the broker (two to four minutes)"
 	@rm -rf $(NATIVE_DIR).new
 	@LATERMQ_NATIVE=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check \
