@@ -157,11 +157,11 @@ class Engine:
         self._state.counts_flow = True
 
     def ensure_topic(self, name: str, now_ms: int, user: User | None = None) -> Topic:
-        """The topic; made on first use where allowed. Raises TopicNotFoundError."""
+        """Find the topic, or make it on first use where allowed. Raises TopicNotFoundError."""
         return self.topics.ensure(name, now_ms, user)
 
     def ensure_group(self, name: str, now_ms: int, user: User | None = None) -> Group:
-        """The group; made on first use where allowed. Raises GroupNotFoundError."""
+        """Find the group, or make it on first use where allowed. Raises GroupNotFoundError."""
         return self.groups.ensure(name, now_ms, user)
 
     def send(
@@ -194,8 +194,8 @@ class Engine:
     def ack(
         self, group: str, handles: Sequence[str], now_ms: int, topic: str | None = None
     ) -> list[RequestError | None]:
-        """Per handle None, or InvalidReceiptHandleError: also for a message of another topic than
-        the one that is named. Repeats within the lease are fine."""
+        """Acknowledge; per handle None, or InvalidReceiptHandleError: also for a message of another
+        topic than the one that is named. Repeats within the lease are fine."""
         results: list[RequestError | None] = [None] * len(handles)
         lives = live_ids(self._state, group, handles, now_ms, topic)
         ids = tuple(dict.fromkeys(lives))  # each once
@@ -252,7 +252,7 @@ class Engine:
         *,
         topic: str | None = None,
     ) -> None:
-        """To the dead letters at the consumer's wish; idempotent within the lease.
+        """Move a message to the dead letters at the consumer's wish; idempotent within the lease.
 
         Raises InvalidReceiptHandleError: as `change_invisible`.
         """
@@ -264,7 +264,7 @@ class Engine:
         self._attempts.forward(delivery, reason, failure, now_ms)
 
     def give_back(self, group: str, handles: Sequence[str], now_ms: int) -> None:
-        """A reply never reached its client: receivable after 1 s, the attempt not counted."""
+        """Give back what never reached its client: receivable after 1 s, attempt not counted."""
         for handle in handles:
             delivery = live_delivery(self._state, group, handle, now_ms)
             if delivery is not None and delivery.state is State.LEASED:

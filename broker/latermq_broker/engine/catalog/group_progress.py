@@ -28,7 +28,7 @@ class GroupProgress:
     def subscriptions(
         self, group_name: str = "", topic_name: str = ""
     ) -> Iterator[tuple[tuple[str, str], int]]:
-        """((group, topic), when it last received) of all that have read; "" for any.
+        """Yield ((group, topic), when it last received) of all that have read; "" for any.
 
         But for those that were forgotten since: see `GroupAdmin.forget`.
         """
@@ -43,7 +43,7 @@ class GroupProgress:
                 yield (group.name, topic.name), subscription.last_consumed_ms
 
     def oldest_ready_ms(self, group_name: str, topic_name: str) -> int:
-        """Since when the oldest message that could be received waits; 0: none does.
+        """Tell since when the oldest message that could be received waits; 0: none does.
 
         Of the retries that are ready it looks at a bounded number.
         Raises GroupNotFoundError, TopicNotFoundError.
@@ -61,7 +61,7 @@ class GroupProgress:
         return min(waiting, default=0)
 
     def time_spans(self, group_name: str, topic_name: str) -> Iterator[TimeSpan]:
-        """Raises GroupNotFoundError, TopicNotFoundError."""
+        """Yield the time span of each queue. Raises GroupNotFoundError, TopicNotFoundError."""
         topic, subscription = self._subscription(group_name, topic_name)
         for queue in self._queues(topic):
             if queue.first == queue.next:

@@ -49,7 +49,7 @@ class GroupAdmin:
         self._shares = Shares(state.config.auth)
 
     def ensure(self, name: str, now_ms: int, user: User | None = None) -> Group:
-        """The group, made on first use where the configuration allows.
+        """Find the group, or make it on first use where the configuration allows.
 
         Args:
             user: who uses it; has a share of all groups there may be.
@@ -78,7 +78,7 @@ class GroupAdmin:
         )  # fmt: skip
 
     def forget(self, name: str, topic_name: str, now_ms: int) -> None:
-        """The group's subscription to the topic is not listed until it receives of it again.
+        """Leave the group's subscription to the topic out of lists until it receives of it again.
 
         Its progress stays. Of a group the FORGOTTEN_MAX newest are kept.
         Raises GroupNotFoundError, TopicNotFoundError.
@@ -106,7 +106,7 @@ class GroupAdmin:
         lite_exclusive: bool = False,
         made_by: str = "",
     ) -> Group:
-        """max_attempts 0: the default. The same again is OK.
+        """Make the group; max_attempts 0: the default. The same again is OK.
 
         Raises BadRequestError when it exists otherwise, or a value is out of bounds.
         """
@@ -153,7 +153,7 @@ class GroupAdmin:
         now_ms: int,
         on_dead: OnDead | None = None,
     ) -> Group:
-        """0 and None leave as it is; clear_backoff: back to the default ladder.
+        """Alter the group: 0 and None leave as it is; clear_backoff: back to the default ladder.
 
         What is parked already stays so.
         """
@@ -172,13 +172,13 @@ class GroupAdmin:
         return changed
 
     def delete(self, name: str, now_ms: int) -> None:
-        """Its progress, leases and retries go; its dead letters stay readable."""
+        """Delete the group, its progress, leases and retries; its dead letters stay readable."""
         group = self._state.catalog.require_group(name)
         payload = ConfigPayload(CONFIG_GROUP, CONFIG_DELETE, group.id, b"")
         self._journal.write(RecordType.CONFIG, payload, now_ms)
 
     def describe(self, name: str, now_ms: int = 0) -> GroupInfo:
-        """`now_ms` 0: without rates. Raises GroupNotFoundError."""
+        """Describe the group; `now_ms` 0: without rates. Raises GroupNotFoundError."""
         group = self._state.catalog.require_group(name)
         topics: list[TopicProgress] = []
         for part in self.progress([group], now_ms):
@@ -214,7 +214,7 @@ class GroupAdmin:
             yield part
 
     def dead_letter_count(self, group: Group) -> int:
-        """Letters neither redriven nor dropped."""
+        """Count the letters neither redriven nor dropped."""
         topic = self._state.catalog.topic(group.dead_letter_topic)
         if topic is None:
             return 0
@@ -222,7 +222,7 @@ class GroupAdmin:
         return queue.next - queue.first - len(letters_of(self._state.dead, topic.id))
 
     def reset(self, name: str, topic_name: str, to_ms: int, now_ms: int) -> list[int]:
-        """Every queue of the topic to the first message stored at or after `to_ms` (0: earliest).
+        """Set each queue's offset to the first message stored at or after `to_ms` (0: earliest).
 
         Running leases and retries of the group on the topic are void. Returns the next offset per
         queue id. Raises GroupNotFoundError, TopicNotFoundError.

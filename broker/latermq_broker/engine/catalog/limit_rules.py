@@ -69,7 +69,7 @@ class LimitAdmin:
             self._journal.write(RecordType.LIMIT, ChangePayload(PUT, encode_limit(limit)), now_ms)
 
     def unset(self, scope: Scope, name: str, now_ms: int) -> None:
-        """All of this client or group. Raises NotFoundError: none is set."""
+        """Remove all limits of this client or group. Raises NotFoundError: none is set."""
         known = self.table.get(scope, name)
         if known is None:
             raise NotFoundError(f"no limit of {scope.name.lower()} {name} is set")
@@ -77,6 +77,6 @@ class LimitAdmin:
         self._journal.write(RecordType.LIMIT, payload, now_ms)
 
     def in_flight(self, group_name: str) -> int:
-        """Messages that the group holds leased, of all topics."""
+        """Count the messages that the group holds leased, of all topics."""
         group = self._state.catalog.group(group_name)
         return 0 if group is None else self._state.leased.get(group.id, 0)

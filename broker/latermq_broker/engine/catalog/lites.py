@@ -63,7 +63,7 @@ class Lites:
     # --- topics and groups ---------------------------------------------------------------------
 
     def parent(self, name: str) -> Topic:
-        """Raises TopicNotFoundError, IllegalTopicError (of another type)."""
+        """Return the parent. Raises TopicNotFoundError, IllegalTopicError (of another type)."""
         topic = self._state.catalog.require_topic(name)
         if topic.type is not TopicType.LITE:
             raise IllegalTopicError(
@@ -73,7 +73,7 @@ class Lites:
         return topic
 
     def check_group(self, name: str, parent: str) -> Group | None:
-        """A group that reads lite topics reads those of one parent; None: it is not there yet.
+        """Find the group, which must read lite topics of this parent; None: it is not there yet.
 
         Raises IllegalGroupError (one that reads whole topics), IllegalTopicError (bound to another
         parent).
@@ -90,7 +90,7 @@ class Lites:
         return group
 
     def bind(self, name: str, parent: str, now_ms: int, user: User | None = None) -> Group:
-        """The group; made on first use, by `user`, where the configuration allows.
+        """Find the group, or make it on first use, by `user`, where the configuration allows.
 
         Raises as `parent` and `check_group`; GroupNotFoundError, TooManyRequestsError.
         """
@@ -103,13 +103,13 @@ class Lites:
         )  # fmt: skip
 
     def check_bind(self, name: str, parent: str, user: User | None) -> Group | None:
-        """The group; None: it may be made on first use. Raises as `bind`, which then does not."""
+        """Find the group; None: first use may make it. Raises as `bind`, which then does not."""
         self.parent(parent)
         self._groups.check_use(name, user)
         return self.check_group(name, parent)
 
     def check_room(self, topic: Topic, names: Iterable[str]) -> None:
-        """Raises LiteTopicQuotaError: the parent would have too many lite topics."""
+        """Check that the parent has room for these lite topics. Raises LiteTopicQuotaError."""
         parent = self._state.lites.get(topic.id)
         known = parent.topics if parent is not None else {}
         limit = self._state.config.lite.topics_per_parent_max
@@ -122,7 +122,7 @@ class Lites:
     # --- progress ------------------------------------------------------------------------------
 
     def begin(self, group: Group, names: Iterable[str], beginning: Beginning, now_ms: int) -> None:
-        """The group goes on there in these lite topics; what it was given and not done is void."""
+        """Begin these lite topics there for the group; what it was given and not done is void."""
         topic = self.parent(group.lite_parent)
         parent = self._state.lites.get(topic.id)
         if parent is None or beginning.begin is Begin.LAST:
@@ -155,7 +155,7 @@ class Lites:
                 return parent.topics[key].before(reader.cursors[key], beginning.number)
 
     def waits(self, group_name: str, topic_name: str, keys: frozenset[int]) -> bool:
-        """Something may be there for a client of the group that subscribes to them."""
+        """Tell whether something may be there for a client of the group that subscribes to them."""
         group = self._state.catalog.group(group_name)
         topic = self._state.catalog.topic(topic_name)
         if group is None or topic is None:
@@ -167,7 +167,7 @@ class Lites:
         return reader is not None and reader.waits(keys)
 
     def row(self, group: Group, name: str) -> LiteTopicRow | None:
-        """One lite topic as the group has it; None: there is no such lite topic."""
+        """Describe one lite topic as the group has it; None: there is no such lite topic."""
         topic = self._state.catalog.topic(group.lite_parent)
         parent = self._state.lites.get(topic.id) if topic is not None else None
         key = lite_key(name)
@@ -186,7 +186,7 @@ class Lites:
         )
 
     def count(self, topic: Topic) -> int:
-        """The lite topics of a parent."""
+        """Count the lite topics of a parent."""
         parent = self._state.lites.get(topic.id)
         return len(parent.topics) if parent is not None else 0
 
@@ -209,7 +209,7 @@ class Lites:
         self._looked_ms = now_ms
 
     def next_deadline_ms(self) -> int | None:
-        """When the next one may have been idle for too long."""
+        """Tell when the next lite topic may have been idle for too long; None: never."""
         idle_ms = self._state.config.lite.topic_idle_ms_max
         if not idle_ms or not any(parent.topics for parent in self._state.lites.values()):
             return None

@@ -46,7 +46,7 @@ class TopicAdmin:
         self._shares = Shares(state.config.auth)
 
     def ensure(self, name: str, now_ms: int, user: User | None = None) -> Topic:
-        """The topic, made on first use where the configuration allows.
+        """Find the topic, or make it on first use where the configuration allows.
 
         Args:
             user: who uses it; has a share of all topics there may be.
@@ -60,7 +60,7 @@ class TopicAdmin:
         return topic
 
     def planned(self, name: str, now_ms: int, user: User | None = None) -> Topic:
-        """The topic, or as its first use will make it: nothing is stored.
+        """Find the topic, or plan what its first use will make: nothing is stored.
 
         Raises as `ensure`.
         """
@@ -83,7 +83,7 @@ class TopicAdmin:
         return unknown_topic(name, strict=self._state.config.compat.strict)
 
     def dead_letter_topic(self, group: Group, now_ms: int) -> Topic:
-        """`%DLQ%group`: one queue, made when first needed."""
+        """Find `%DLQ%group`, a topic of one queue, or make it when it is first needed."""
         return self.ensure(group.dead_letter_topic, now_ms)
 
     def create(
@@ -94,7 +94,7 @@ class TopicAdmin:
         now_ms: int,
         times: TopicTimes = AS_THEY_ARE,
     ) -> Topic:
-        """queue_count 0: the default. The same again is OK.
+        """Make the topic; queue_count 0: the default. The same again is OK.
 
         Raises BadRequestError when it exists otherwise, or queue_count or a time is out of bounds.
         """
@@ -123,7 +123,7 @@ class TopicAdmin:
         now_ms: int,
         times: TopicTimes = AS_THEY_ARE,
     ) -> Topic:
-        """None and 0 leave as it is; queues may grow, never shrink."""
+        """Alter the topic: None and 0 leave as it is; queues may grow, never shrink."""
         topic = self._state.catalog.require_topic(name)
         if topic.internal:
             raise ForbiddenError(f"{name} is kept by the broker and cannot be altered")
@@ -176,13 +176,13 @@ class TopicAdmin:
         )
 
     def delete(self, name: str, now_ms: int) -> None:
-        """Its messages, what is delayed for it and every group's progress on it go with it."""
+        """Delete the topic, its messages, what is delayed for it and every group's progress."""
         topic = self._state.catalog.require_topic(name)
         payload = ConfigPayload(CONFIG_TOPIC, CONFIG_DELETE, topic.id, b"")
         self._journal.write(RecordType.CONFIG, payload, now_ms)
 
     def describe(self, name: str) -> TopicInfo:
-        """Raises TopicNotFoundError."""
+        """Describe the topic. Raises TopicNotFoundError."""
         topic = self._state.catalog.require_topic(name)
         state = self._state
         groups = (
@@ -202,17 +202,17 @@ class TopicAdmin:
         return tuple(QueueEnds(queue.queue_id, queue.first, queue.next) for queue in queues)
 
     def oldest_ms(self, topic: Topic) -> int:
-        """When the oldest message in its queues was stored; 0: there is none that can be read."""
+        """Tell when the oldest message in its queues was stored; 0: none can be read."""
         queues = (self._state.queue(topic.id, queue_id) for queue_id in range(topic.queue_count))
         times = (queue.entered_ms(queue.first) for queue in queues if queue.first < queue.next)
         return min(filter(None, times), default=0)
 
     def delayed_count(self, topic: Topic) -> int:
-        """Messages accepted for the topic and not yet due."""
+        """Count the messages accepted for the topic and not yet due."""
         return self._state.delayed_counts.get(topic.id, 0)
 
     def _check_share(self, user: User | None) -> None:
-        """Raises TooManyRequestsError: the user has its part, or the rest is for admins."""
+        """Check a share. TooManyRequestsError: the user has its part, or the rest is for admins."""
         catalog = self._state.catalog
         most = self._state.config.catalog.topic_count_max
         self._shares.check(

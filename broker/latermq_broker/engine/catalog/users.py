@@ -17,25 +17,25 @@ class UserAdmin:
 
     @property
     def version(self) -> int:
-        """Another one after every change; what was found out about users holds until then."""
+        """Return another number after every change; until then findings about users hold."""
         return self._state.users.version
 
     def find(self, access_key: str) -> User | None:
         return self._state.users.get(access_key)
 
     def get(self, access_key: str) -> User:
-        """Raises NotFoundError."""
+        """Return the user. Raises NotFoundError."""
         user = self._state.users.get(access_key)
         if user is None:
             raise NotFoundError(f"there is no user {access_key}")
         return user
 
     def all(self) -> list[User]:
-        """By access key."""
+        """List the users by access key."""
         return self._state.users.all()
 
     def create(self, access_key: str, secret: str, *, admin: bool, now_ms: int) -> User:
-        """Raises BadRequestError: it exists; TooManyRequestsError: USERS_MAX exist."""
+        """Make a user. Raises BadRequestError: it exists; TooManyRequestsError: USERS_MAX exist."""
         if self._state.users.get(access_key) is not None:
             raise BadRequestError(f"user {access_key} exists; rotate it for a new secret")
         if len(self._state.users) >= USERS_MAX:
@@ -48,7 +48,7 @@ class UserAdmin:
     def alter(
         self, access_key: str, *, admin: bool | None, disabled: bool | None, now_ms: int
     ) -> User:
-        """None leaves as it is. Raises NotFoundError."""
+        """Alter the user; None leaves as it is. Raises NotFoundError."""
         user = self.get(access_key)
         changed = replace(
             user,
@@ -58,11 +58,11 @@ class UserAdmin:
         return user if changed == user else self._put(changed, now_ms)
 
     def rotate(self, access_key: str, secret: str, now_ms: int) -> User:
-        """The old secret is worth nothing from now on. Raises NotFoundError."""
+        """Replace the secret; the old one is worth nothing from now on. Raises NotFoundError."""
         return self._put(replace(self.get(access_key), secret=secret, rotated_ms=now_ms), now_ms)
 
     def delete(self, access_key: str, now_ms: int) -> None:
-        """Raises NotFoundError."""
+        """Delete the user. Raises NotFoundError."""
         self.get(access_key)
         payload = ChangePayload(REMOVE, access_key.encode())
         self._journal.write(RecordType.ACCESS, payload, now_ms)
@@ -70,7 +70,7 @@ class UserAdmin:
     def grant(
         self, access_key: str, kind: Kind, pattern: str, rights: frozenset[Right], now_ms: int
     ) -> User:
-        """Raises NotFoundError; BadRequestError: the user has GRANTS_MAX grants."""
+        """Grant rights. Raises NotFoundError; BadRequestError: the user has GRANTS_MAX grants."""
         user = self.get(access_key)
         changed = user.granted(kind, pattern, rights)
         if len(changed.grants) > GRANTS_MAX:
@@ -80,7 +80,7 @@ class UserAdmin:
     def revoke(
         self, access_key: str, kind: Kind, pattern: str, rights: frozenset[Right], now_ms: int
     ) -> User:
-        """Raises NotFoundError: no such user, or no grant on this very pattern."""
+        """Revoke rights. Raises NotFoundError: no such user, or no grant on this very pattern."""
         user = self.get(access_key)
         changed = user.revoked(kind, pattern, rights)
         if changed == user:

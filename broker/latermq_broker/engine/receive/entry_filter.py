@@ -26,7 +26,7 @@ Verdicts = OrderedDict[tuple[str, int], bool]  # (expression, position)
 class EntryFilter(Protocol):
     @property
     def spent(self) -> bool:
-        """It has looked at as much as it may; ask no further."""
+        """Tell whether it has looked at as much as it may; then ask no further."""
 
     @property
     def look_max(self) -> int:

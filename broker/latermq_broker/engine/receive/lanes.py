@@ -101,8 +101,8 @@ class Lanes:
     def _ranks(
         self, subscription: Subscription, topic: Topic
     ) -> Iterator[tuple[Lane, Sequence[int]]]:
-        """What is looked at before what: all of a topic at once, its queues taking turns; of type
-        PRIORITY one priority after the other, from the highest."""
+        """Yield what is looked at before what: all of a topic at once, its queues taking turns; of
+        type PRIORITY one priority after the other, from the highest."""
         lanes, count = subscription.ready, topic.queue_count
         if not isinstance(lanes, RankedLanes):
             yield lanes, [(subscription.turn + step) % count for step in range(count)]
@@ -184,7 +184,7 @@ class Lanes:
         entry_filter: EntryFilter | None,
         reply_budget: ReplyBudget,
     ) -> tuple[int, Sequence[int], int]:
-        """(first offset, offsets of what is taken relative to it, how far was looked)."""
+        """Pick (first offset, offsets of what is taken relative to it, how far was looked)."""
         cursor = self._state.cursor(subscription, queue)
         if cursor >= queue.next:
             return cursor, (), 0
@@ -215,7 +215,7 @@ class Lanes:
     def _pass_over(
         self, subscription: Subscription, queue: ConsumeQueue, offset: int, now_ms: int
     ) -> None:
-        """Nothing up to `offset` matched: consumed, written down when it has become much."""
+        """Consume up to `offset`, as nothing matched; write it down when it has become much."""
         subscription.scanned[queue.queue_id] = offset
         if offset < queue.next:  # not all was looked at: ask again
             self._state.announced.add(subscription)
@@ -233,7 +233,7 @@ class Lanes:
         topic: Topic,
         known: Mapping[int, Record] = _NONE,
     ) -> list[Delivered]:
-        """`known`: records that were read already, by position."""
+        """Read what was leased, to be delivered; `known`: records read already, by position."""
         state = self._state
         internal, tell = topic.internal, state.leases.deliveries.tell
         spans = ((delivery.position, delivery.length) for delivery in taken)
@@ -256,7 +256,7 @@ class Lanes:
         return delivered
 
     def _give_up(self, delivery: Delivery, error: CorruptRecordError, now_ms: int) -> None:
-        """It cannot be read. Others may stand behind it: a receive that waits asks again."""
+        """Give up what cannot be read. Others may stand behind it: a waiting receive asks again."""
         state = self._state
         state.damaged.give_up(error)
         state.announced.add(state.subscription(delivery.group_id, delivery.topic_id))
@@ -264,7 +264,7 @@ class Lanes:
 
 
 def _origin_topic(record: Record) -> str:
-    """Where a dead letter came from; empty for a message that was sent to the %DLQ% topic."""
+    """Name the topic of a dead letter's message; empty for what was sent to the %DLQ% topic."""
     if record.type is not RecordType.DEAD:
         return ""
     return decode_history(dead_slices(record.payload)[0]).origin_topic

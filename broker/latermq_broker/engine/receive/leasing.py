@@ -39,7 +39,7 @@ class ReplyBudget:
         return True
 
     def take_some(self, lengths: Sequence[int]) -> int:
-        """How many messages of those lengths go with it, from the first on."""
+        """Take as many messages of those lengths as fit, from the first on; return how many."""
         size, count = sum(lengths), len(lengths)
         if count > self.count or size > self._bytes:
             return next((at for at, length in enumerate(lengths) if not self.take(length)), count)
@@ -64,7 +64,7 @@ def lease_flags(request: ReceiveRequest) -> int:
 
 
 def client_position(state: EngineState, journal: Journal, client_id: str, now_ms: int) -> int:
-    """The position of the client's CLIENT record, written when there is none at hand."""
+    """Return the position of the client's CLIENT record, written when there is none at hand."""
     position = state.clients.position(client_id)
     if position is None:
         position = journal.write(RecordType.CLIENT, client_id, now_ms)

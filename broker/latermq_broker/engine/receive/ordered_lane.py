@@ -113,7 +113,7 @@ class Receive:
 
     @property
     def spent(self) -> bool:
-        """The filter has looked at as much as it may in one receive."""
+        """Tell whether the filter has looked at as much as it may in one receive."""
         return self.entry_filter is not None and self.entry_filter.spent
 
     def alone(self, attempt: int) -> bool:
@@ -135,8 +135,8 @@ class OrderedLane:
     # --- the same reply once more --------------------------------------------------------------
 
     def again(self, receive: Receive) -> list[Delivery]:
-        """What is still leased of the reply with this attempt id: it was lost. Leased anew, with
-        the same handles and not counted."""
+        """Lease anew what is still leased of the reply with this attempt id: it was lost. With
+        the same handles, and not counted."""
         known = self._replies.get(_attempt_key(receive), ()) if receive.request.attempt_id else ()
         deliveries = self._state.leases.deliveries
         lost: list[Delivery] = []
@@ -166,7 +166,7 @@ class OrderedLane:
     # --- what waits in message groups that may go on -------------------------------------------
 
     def take_waiting(self, receive: Receive, mine: dict[int, bool]) -> list[Delivery]:
-        """Messages that come again or were held back, as many as there is room for.
+        """Take messages that come again or were held back, as many as there is room for.
 
         `mine`: whether a message group that this reply has something of may go on in it.
         """
@@ -293,7 +293,7 @@ class OrderedLane:
     def take_fresh(
         self, receive: Receive, queue: ConsumeQueue, mine: dict[int, bool]
     ) -> list[Delivery]:
-        """From the group's next offset on; `mine` as for `take_waiting`.
+        """Take messages from the group's next offset on; `mine` as for `take_waiting`.
 
         When the looks are spent it ends early: the receive is to announce that there is more.
         """
@@ -324,7 +324,7 @@ class OrderedLane:
         return taken
 
     def _entries(self, queue: ConsumeQueue, cursor: int, count: int) -> Iterator[Entry]:
-        """At most SCAN_MAX, in growing pages."""
+        """Yield at most SCAN_MAX entries, in growing pages."""
         end = min(cursor + SCAN_MAX, queue.next)
         while cursor < end:
             page = queue.scan(cursor, min(count, end - cursor))

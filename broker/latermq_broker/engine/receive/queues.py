@@ -42,12 +42,12 @@ class QueueReads:
         self._filters = Filters(state)
 
     def ends(self, topic_name: str, queue_id: int) -> QueueEnds:
-        """Raises TopicNotFoundError, BadRequestError (no such queue)."""
+        """Return the queue's ends. Raises TopicNotFoundError, BadRequestError (no such queue)."""
         queue = self._queue(self._state.catalog.require_topic(topic_name), queue_id)
         return QueueEnds(queue_id, queue.first, queue.next)
 
     def offset_at(self, topic_name: str, queue_id: int, time_ms: int) -> int:
-        """The first offset stored at or after `time_ms`; the next one when there is none."""
+        """Find the first offset stored at or after `time_ms`; the next one when there is none."""
         topic = self._state.catalog.require_topic(topic_name)
         return self._queue(topic, queue_id).offset_at(time_ms)
 
@@ -63,7 +63,7 @@ class QueueReads:
         bytes_max: int,
         letters: bool = True,
     ) -> list[QueueRow]:
-        """Rows from `start_offset` up to `end_offset`, exclusive; at least one if there is one.
+        """Read rows from `start_offset` up to `end_offset`, exclusive; at least one if there is.
 
         `letters` False: without dead letters' histories, which take most of the time.
         `epoch` empty: whichever. Raises TopicNotFoundError, BadRequestError (no such queue),
@@ -122,7 +122,7 @@ class QueueReads:
         filter: MessageFilter = EVERYTHING,
         bytes_max: int = 1 << 62,
     ) -> tuple[list[QueueRow], int]:
-        """(rows that match, the offset to go on from). No lease, no attempt.
+        """Read (rows that match, the offset to go on from). No lease, no attempt.
 
         Args:
             bytes_max: of all rows together; a first one comes whatever its size.
@@ -166,7 +166,7 @@ class QueueReads:
         return QueueRow(offset, entry.time_ms, *stored_slices(record), None)
 
     def committed(self, group_name: str, topic_name: str, queue_id: int) -> int | None:
-        """The oldest offset that the group was not given yet; None: it has never read the queue.
+        """Find the oldest offset that the group was not given yet; None: it never read the queue.
 
         What a message group holds back was not given. Raises TopicNotFoundError,
         GroupNotFoundError, BadRequestError.
@@ -221,7 +221,7 @@ class QueueReads:
     def _redriven_from(
         self, subscription: Subscription, queue_id: int, offset: int
     ) -> Iterator[RedrivePayload]:
-        """What the group has in hand there of a topic that had the name before."""
+        """Yield redrives of what the group has in hand there of an earlier topic of that name."""
         if not any(subscription.counts.values()):
             return
         state, topic_id = self._state, subscription.topic_id

@@ -77,7 +77,7 @@ class ScheduleAdmin:
         return self._state.schedules
 
     def get(self, name: str) -> Schedule:
-        """Raises NotFoundError."""
+        """Return the schedule. Raises NotFoundError."""
         schedule = self.table.get(name)
         if schedule is None:
             raise NotFoundError(f"schedule not found: {name}")
@@ -154,7 +154,7 @@ class ScheduleAdmin:
         return self._write(changed, self._state.wall.at(now_ms), now_ms)
 
     def remove(self, name: str, now_ms: int) -> None:
-        """Raises NotFoundError."""
+        """Remove the schedule. Raises NotFoundError."""
         self.get(name)
         payload = SchedulePayload(SCHEDULE_REMOVE, name.encode())
         self._journal.write(RecordType.SCHEDULE, payload, now_ms)
@@ -189,7 +189,7 @@ class ScheduleAdmin:
                 return
 
     def next_deadline_ms(self) -> int | None:
-        """When the next tick is, on the broker's own clock."""
+        """Tell when the next tick is, on the broker's own clock; None: there is none."""
         next_ms = self.table.next_ms()
         if next_ms is None or self.ticks is None:
             return None

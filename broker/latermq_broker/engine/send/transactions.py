@@ -115,9 +115,9 @@ class Transactions:
     def end(
         self, topic: str, name: str, message_id: str, event: HalfEvent, now_ms: int
     ) -> HalfState:
-        """COMMIT: it enters a queue of its topic. ROLLBACK: it never will. Again is harmless.
+        """End a half message. COMMIT: it enters a queue of its topic. ROLLBACK: it never will.
 
-        At any age, whoever was asked meanwhile. `message_id` may be empty.
+        At any age, whoever was asked meanwhile; again is harmless. `message_id` may be empty.
         Protocol: EndTransaction.
         Raises InvalidTransactionIdError: unknown, another message's or topic's, or it has the
         contrary end already.
@@ -149,7 +149,7 @@ class Transactions:
         return end
 
     def commit(self, half: HalfMessage, now_ms: int) -> None:
-        """Into a queue of its topic, which exists; of a message group, behind those there.
+        """Put it into a queue of its topic, which exists; of a message group, behind those there.
 
         Raises CorruptRecordError: it cannot be read, so it can never be delivered.
         """
@@ -172,11 +172,11 @@ class Transactions:
         self._journal.write(RecordType.REF, payload, now_ms)
 
     def roll_back(self, half: HalfMessage, cause: int, now_ms: int) -> None:
-        """It is never delivered; the record says why."""
+        """Roll a half message back: it is never delivered; the record says why."""
         write_rollback(self._journal, half, cause, now_ms)
 
     def tick(self, now_ms: int) -> None:
-        """A bounded slice of the halves that are due. Raises StoreFullError; the rest stays due."""
+        """Handle a bounded slice of due halves. Raises StoreFullError; the rest stays due."""
         deadlines = self._halves.deadlines
         due = deadlines.expire(now_ms, self._state.config.delivery.tick_leases_max)
         for index, first in enumerate(due):
@@ -215,13 +215,13 @@ class Transactions:
         return [topic.name for topic in topics if topic is not None]
 
     def waiting(self, topic_name: str, count_max: int) -> list[int]:
-        """The topic's halves that are due for a check, up to so many; the longest due first."""
+        """List the topic's halves that are due for a check, up to so many; longest due first."""
         topic = self._state.catalog.topic(topic_name)
         waiting = {} if topic is None else self._halves.waiting.get(topic.id, {})
         return list(islice(waiting, count_max))
 
     def sender(self, first: int) -> str:
-        """The access key of who sent this half message; "" when that is not known."""
+        """Return the access key of who sent this half message; "" when that is not known."""
         half = self._halves.get(first)
         assert half is not None
         return half.sender
@@ -245,7 +245,7 @@ class Transactions:
         return OrphanCheck(transaction_id(first), rest, sys, half.checks + 1, half.asked_client)
 
     def asked(self, first: int, client_id: str, now_ms: int) -> None:
-        """A producer was asked: the next one is, if this one does not answer in time."""
+        """Note that a producer was asked: the next one is, if it does not answer in time."""
         half = self._halves.get(first)
         assert half is not None
         config = self._config
@@ -262,7 +262,7 @@ class Transactions:
         return min(asked_ms, self._config.age_ms_max)
 
     def _make_room(self, count: int, now_ms: int) -> None:
-        """The oldest that were checked in vain go first."""
+        """Give up the oldest halves checked in vain; TooManyRequestsError: there are too few."""
         limit = self._config.half_messages_max
         over = len(self._halves) + count - limit
         if over <= 0:
