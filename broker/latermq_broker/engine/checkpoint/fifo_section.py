@@ -45,7 +45,7 @@ def pack_fifo(state: EngineState) -> bytes:
 
 
 def restore_fifo(state: EngineState, section: bytes) -> None:
-    """Into a state that has its deliveries back."""
+    """Restore message groups into a state that has its deliveries back."""
     at = 0
     while at < len(section):
         group_id, topic_id, key, queue_id, held_count, parked_count = _GROUP.unpack_from(

@@ -19,7 +19,7 @@ def pack_leases(state: EngineState) -> bytes:
 
 
 def restore_leases(state: EngineState, section: bytes) -> None:
-    """Into a state without deliveries. Raises UnsupportedFormatError, before anything changed."""
+    """Restore leases to a state without any. Raises UnsupportedFormatError, with no change made."""
     _take_up(state, decode_leases(state.leases, section, state.clients.name))
 
 

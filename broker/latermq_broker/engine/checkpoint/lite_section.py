@@ -40,7 +40,7 @@ def pack_lites(state: EngineState) -> bytes:
 
 
 def restore_lites(state: EngineState, section: bytes) -> None:
-    """In place of what is there: replay without a state does not see all of it."""
+    """Replace the lite topics that are there: replay without a state does not see all of them."""
     state.lites.clear()
     at = 0
     while at < len(section):

@@ -64,7 +64,7 @@ TOLD_BY_THE_LOG: Final = (
 
 
 def snapshot(state: EngineState, new_run: str = "") -> dict[str, bytes]:
-    """`new_run` is the run file that is written together with this checkpoint, if one is."""
+    """Encode the state; `new_run`: the run file that is written with this checkpoint, if any."""
     subscriptions = [
         [key[0], key[1], subscription.cursors, subscription.last_consumed_ms]
         for key, subscription in sorted(state.subscriptions.items())
@@ -98,7 +98,7 @@ def snapshot(state: EngineState, new_run: str = "") -> dict[str, bytes]:
 
 
 def restore(state: EngineState, sections: Mapping[str, bytes]) -> None:
-    """Into a fresh state, or one to which replay has told what TOLD_BY_THE_LOG names.
+    """Restore a fresh state, or one to which replay has told what TOLD_BY_THE_LOG names.
 
     Raises DamagedRunError, UnsupportedFormatError, before anything has changed.
     """

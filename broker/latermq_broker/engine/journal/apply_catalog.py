@@ -63,7 +63,7 @@ class CatalogApplier:
         self._drop_queues(config)
 
     def config_headless(self, config: ConfigPayload, at: Stamp) -> None:
-        """All that counts while replay has no state yet: queues of a deleted topic."""
+        """Drop a deleted topic's queues: all that counts while replay has no state yet."""
         put = config.operation == catalog_records.CONFIG_PUT
         if config.kind == catalog_records.CONFIG_TOPIC and not put:
             self._drop_queues(config)
@@ -130,7 +130,7 @@ class CatalogApplier:
             self._state.limits.remove(*limit.key)
 
     def _reset_lite(self, subscription: Subscription, offset: int) -> None:
-        """All lite topics go on there."""
+        """Let all lite topics go on at `offset`."""
         reader = lite_reader(self._state, subscription)
         if reader is not None:
             reader.floor = offset
@@ -140,7 +140,7 @@ class CatalogApplier:
                 reader.ready.update(dict.fromkeys(subscription.gate.groups))
 
     def client(self, client_id: str, at: Stamp) -> int:
-        """Returns the position that stands for the client."""
+        """Note the client; return the position that stands for it."""
         self._state.clients.put(client_id, at.position)
         return at.position
 

@@ -67,7 +67,7 @@ class DeliveryApplier:
         }
 
     def lease_fresh(self, lease: LeaseFreshPayload, at: Stamp) -> Sequence[int]:
-        """Returns the ids of what was lent."""
+        """Lend fresh messages of a queue; return the ids of what was lent."""
         state = self._state
         subscription = state.subscription(lease.group_id, lease.topic_id)
         queue = state.queue(lease.topic_id, lease.queue_id)
@@ -95,7 +95,7 @@ class DeliveryApplier:
             subscription.last_consumed_ms = at.store_ms
 
     def lease_ordered(self, lease: LeaseOrderedPayload, at: Stamp) -> Sequence[int]:
-        """Returns the ids of what was lent."""
+        """Lend, hold back and pass over messages in order; return the ids of what was lent."""
         state = self._state
         subscription = state.subscription(lease.group_id, lease.topic_id)
         gate = subscription.ordered()
@@ -253,7 +253,7 @@ class DeliveryApplier:
         _hold(self._state, delivery, at.store_ms + attempt.backoff_ms)
 
     def make_ready(self, subscription: Subscription, delivery: Delivery) -> None:
-        """DUE: of a lease by an ATTEMPT record, of a backoff by time alone."""
+        """Apply DUE: to a lease by an ATTEMPT record, to a backoff by time alone."""
         self._move(subscription, delivery, Event.DUE)
         if not delivery.order_key:
             subscription.ready.append(delivery)
@@ -314,7 +314,7 @@ class DeliveryApplier:
         state.announced.add(subscription)
 
     def _ripen(self, subscription: Subscription, delivery: Delivery) -> None:
-        """In replay only: the end of a backoff is not written, what followed it shows it."""
+        """End a backoff, in replay only: its end is not written, what followed it shows it."""
         if delivery.state is State.BACKOFF:
             self._move(subscription, delivery, Event.DUE)
 
@@ -389,7 +389,7 @@ def _leave_in_order(
     delivery_id: int,
     before: State,
 ) -> None:
-    """It is over, and behind it its message group may go on."""
+    """Take a finished delivery out of its message group, which may go on behind it."""
     gate = subscription.ordered()
     gate.leave(key, offset, delivery_id, ready=before not in IN_HAND)
     if key in gate.runnable:
@@ -410,7 +410,7 @@ def void(state: EngineState, subscription: Subscription, delivery: Delivery) -> 
 
 
 def lite_may_go(state: EngineState, subscription: Subscription, key: int) -> None:
-    """Nothing of a lite topic is in the group's hands any more, or it is to be received again."""
+    """Let a lite topic go on if the group has nothing of it in hand, or is to receive it again."""
     reader = lite_reader(state, subscription)
     if reader is not None:
         group = subscription.ordered().groups.get(key)
@@ -420,7 +420,7 @@ def lite_may_go(state: EngineState, subscription: Subscription, key: int) -> Non
 
 
 def lite_retries_may_go(state: EngineState, topic_id: int) -> None:
-    """Lite topics of it may be gone, but not what groups are to receive of them again."""
+    """Let retries of its lite topics be received, also where the lite topic is no more."""
     for subscription in state.subscriptions.values():
         reader, gate = subscription.lite, subscription.gate
         if subscription.topic_id == topic_id and reader is not None and gate is not None:
@@ -429,7 +429,7 @@ def lite_retries_may_go(state: EngineState, topic_id: int) -> None:
 
 
 def unpark(state: EngineState, letter: Letter) -> None:
-    """The letter is redriven, dropped or expired: what it stopped goes on."""
+    """Let go on what a letter stopped, as it is redriven, dropped or expired."""
     parked = state.parking.pop(letter, None)
     if parked is not None:
         subscription = state.subscription(parked[0], parked[1])

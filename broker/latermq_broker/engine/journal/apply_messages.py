@@ -52,7 +52,7 @@ class MessageApplier:
         self.messages(message_rows([message], [at.position], [at.length], at.store_ms))
 
     def messages(self, rows: Sequence[MessageRow]) -> None:
-        """Records of many messages, in the order of the log."""
+        """Apply records of many messages, in the order of the log."""
         state = self._state
         state.store.index.add_rows(rows)
         topic_id = queue_id = -1
@@ -80,7 +80,7 @@ class MessageApplier:
                 counts[row[3]] = counts.get(row[3], 0) + 1
 
     def _enter_marked(self, row: MessageRow) -> None:
-        """A letter, or a message of a lite topic."""
+        """Put a letter, or a message of a lite topic, into its queue."""
         assert row.kind & MARKED
         state = self._state
         if row.kind & MESSAGE_LITE:
@@ -112,7 +112,7 @@ class MessageApplier:
         self.refs([ref], at.store_ms)
 
     def refs(self, refs: Sequence[RefPayload], store_ms: int) -> None:
-        """Records of one instant, in the order of the log."""
+        """Apply references of one instant, in the order of the log."""
         state = self._state
         uses = state.uses
         moved = state.timers_moved
@@ -173,7 +173,7 @@ class MessageApplier:
 
 
 def _first_position(state: EngineState, position: int) -> int:
-    """Where the delayed message that stands at `position` stood when it was sent."""
+    """Find where the delayed message that stands at `position` stood when it was sent."""
     known = state.timers_moved.first(position)
     if known is not None:
         return known

@@ -63,7 +63,7 @@ class RetentionApplier:
         }
 
     def lost(self, lost: Any, at: Stamp) -> None:
-        """Raises GivenUpError: what follows cannot be applied to a state that lacks these."""
+        """Raise GivenUpError: what follows cannot be applied to a state that lacks these."""
         raise GivenUpError(at.position)
 
     def lost_headless(self, lost: Any, at: Stamp) -> None:
@@ -72,7 +72,7 @@ class RetentionApplier:
         self._base.forget()
 
     def move(self, move: MovePayload, at: Stamp) -> int:
-        """Returns how long the record is."""
+        """Move what refers to a record to its new place; return how long the record is."""
         if move.kind == MOVE_HISTORY:
             self._move_history(move, at)
             return at.length

@@ -31,7 +31,7 @@ class TransactionApplier:
         }
 
     def half(self, message: MessagePayload | MessageHead, at: Stamp) -> HalfMessage | None:
-        """Returns the half message; None while replay has no state."""
+        """Add the half message and return it; None while replay has no state."""
         state = self._state
         index_message(state.store.index, message, at.position)
         state.uses.arm(at.position, at.length)
@@ -68,7 +68,7 @@ class TransactionApplier:
 
 
 def end_half(state: EngineState, position: int, length: int, event: HalfEvent) -> None:
-    """The half message that lies at `position` is committed or rolled back."""
+    """End the half message that lies at `position`: it is committed or rolled back."""
     if state.is_gone(position):
         return
     state.uses.disarm(position, length)
@@ -84,7 +84,7 @@ def end_half(state: EngineState, position: int, length: int, event: HalfEvent) -
 
 
 def move_half(state: EngineState, move: MovePayload, at: Stamp) -> None:
-    """A half message that is pending was rolled forward."""
+    """Move a half message that is pending and was rolled forward."""
     if not state.is_gone(move.old):
         state.uses.disarm(move.old, move.old_length)
     state.uses.arm(at.position, at.length)

@@ -64,7 +64,7 @@ class Checkpoints:
         return [str(self._store.runs_directory), str(self._far.taken_until), *names]
 
     def adopt_merge(self, arguments: Sequence[str]) -> None:
-        """The merge of these arguments is done. Between two checkpoints only. Raises OSError."""
+        """Adopt a finished merge of these arguments, only between checkpoints. Raises OSError."""
         name = f"{self._store.log.end:020d}-merged{RUN_SUFFIX}"
         directory, files = self._store.runs_directory, self._store.files
         files.rename(directory / MERGED_NAME, directory / name)

@@ -51,7 +51,7 @@ def enqueue(state: EngineState, topic_id: int, queue_id: int, entry: Entry, offs
 
 
 def reach(state: EngineState, topic_id: int, queue_id: int, offset: int, time_ms: int) -> None:
-    """In replay: the queue's next offset is at least this one, though the entries before it
+    """Bring the queue's next offset to at least this, in replay, though the entries before it
     are not known. They were in dropped segments, or their records are lost."""
     queue = state.queue(topic_id, queue_id)
     missing = offset - queue.next
@@ -134,7 +134,7 @@ class IndexRebuild:
             size += self._take(gap, fill)
 
     def _take(self, gap: Gap, fill: _GapFill) -> int:
-        """The record at `gap.at`; its length."""
+        """Index the record at `gap.at` and step past it; return its length, 0: it is damaged."""
         try:
             record = self._log.read(gap.at)
         except CorruptRecordError as error:  # where the next one begins, nobody knows

@@ -106,7 +106,7 @@ class Journal:
         return self._apply(way.apply, payload, stamp)
 
     def write_mixed(self, messages: Sequence[MessagePayload], now_ms: int) -> list[int]:
-        """Messages that recovery takes all or none of, delayed ones too; their positions.
+        """Write messages that recovery takes all or none of, also delayed; return their positions.
 
         Raises StoreFullError, StoreReadOnlyError before anything has changed.
         """
@@ -178,7 +178,7 @@ class Journal:
         return made
 
     def write_refs(self, refs: Sequence[RefPayload], now_ms: int) -> None:
-        """References; those of a group all or none.
+        """Write references; those of a group all or none.
 
         Raises StoreFullError, StoreReadOnlyError: the first groups may have been written.
         """
@@ -220,7 +220,7 @@ class Journal:
         return positions
 
     def _apply(self, apply: Callable[..., Any], *facts: Any) -> Any:
-        """A record that cannot be applied is a bug, and no start could replay it: it is void.
+        """Apply a record. If it cannot be, that is a bug, and no start could replay it: void it.
 
         Raises what `apply` does; after a bug, the log takes nothing more.
         """
@@ -233,7 +233,7 @@ class Journal:
             raise
 
     def replay(self, records: Sequence[Record]) -> None:
-        """Whole groups, in the order of the log."""
+        """Replay whole groups of records, in the order of the log."""
         at = 0
         while at < len(records):
             record = records[at]

@@ -56,14 +56,14 @@ DeadLetterTopic = Callable[[Group, int], Topic]
 
 
 def stored_slices(record: Record) -> tuple[bytes, bytes]:
-    """(rest, sys) of the MESSAGE or DEAD record that holds a message."""
+    """Return (rest, sys) of the MESSAGE or DEAD record that holds a message."""
     if record.type is RecordType.DEAD:
         return dead_slices(record.payload)[1:]
     return message_slices(record.payload)
 
 
 def stored_id_hash(record: Record) -> int:
-    """The message id's hash of such a record."""
+    """Return the hash of the message id that a MESSAGE or DEAD record holds."""
     if record.type is RecordType.DEAD:
         return decode_dead_head(record.payload).id_hash
     return decode_message_head(record.payload).id_hash
@@ -77,21 +77,21 @@ def has_id(record: Record, wanted: str) -> bool:
 
 
 def stored_order_key(record: Record) -> int:
-    """The hash of its message group's name; 0: of none."""
+    """Return the hash of a stored message's message group's name; 0: of none."""
     if record.type is RecordType.DEAD:
         return dead_order_key(record.payload)
     return message_order_key(record.payload)
 
 
 def stored_priority(record: Record) -> int:
-    """NO_PRIORITY: it was sent without one."""
+    """Return the priority of a stored message; NO_PRIORITY: it was sent without one."""
     if record.type is RecordType.DEAD:
         return dead_priority(record.payload)
     return message_priority(record.payload)
 
 
 def queue_for(state: EngineState, topic: Topic, record: Record) -> int:
-    """The queue that a stored message enters: by its message group, its priority or in turn."""
+    """Pick the queue that a stored message enters: by message group, by priority or in turn."""
     return state.turns.next_queue(topic, stored_order_key(record), stored_priority(record))
 
 
@@ -112,7 +112,7 @@ class Attempts:
         self._dead_letter_topic = dead_letter_topic
 
     def expire(self, delivery: Delivery, now_ms: int) -> None:
-        """The lease ran out: receivable again at once, or dead."""
+        """End a lease that ran out: the message is receivable again at once, or dead."""
         self._end(delivery, _Ending(Outcome.EXPIRED), now_ms)
 
     def nack(
@@ -124,7 +124,7 @@ class Attempts:
         *,
         insists: bool = False,
     ) -> None:
-        """The consumer failed: the group's policy decides the wait, else `asked_ms`; or dead.
+        """End a failed attempt: the group's policy decides the wait, else `asked_ms`; or dead.
 
         `insists`: the consumer knows better when it is worth another attempt.
 
@@ -138,14 +138,14 @@ class Attempts:
         self._end(delivery, _Ending(Outcome.NACK, wait_ms, failure), now_ms)
 
     def wait_ms(self, delivery: Delivery) -> int:
-        """Before its next attempt, as the group says, or the broker's ladder where it does not."""
+        """Compute the wait before its next attempt: the group's, or else by the broker's ladder."""
         backoff = self._group(delivery).backoff
         if backoff is not None:
             return backoff_ms(backoff, delivery.attempt, delivery.position)
         return level_ms(delivery.attempt, self._state.config.delivery.delay_levels_ms)
 
     def suspend(self, delivery: Delivery, wait_ms: int, now_ms: int) -> None:
-        """Given back: receivable after `wait_ms`, the attempt does not count."""
+        """Give a message back: receivable after `wait_ms`, the attempt does not count."""
         self._write(delivery, _Ending(Outcome.SUSPENDED, wait_ms), now_ms)
 
     def acknowledge_in_order(self, ids: Sequence[int], now_ms: int) -> None:
@@ -181,7 +181,7 @@ class Attempts:
         return frozenset(following)
 
     def exhaust(self, delivery: Delivery, now_ms: int) -> None:
-        """No attempt is left before it was even leased again (the policy was tightened)."""
+        """Bury a message without attempts left before its next lease (the policy was tightened)."""
         self._bury(delivery, DEAD_EXHAUSTED, None, now_ms)
 
     def filter_out(self, delivery: Delivery, now_ms: int) -> None:
@@ -212,7 +212,7 @@ class Attempts:
     def forward(
         self, delivery: Delivery, reason: int, failure: Failure | None, now_ms: int
     ) -> None:
-        """The consumer gives up on it: `reason` is DEAD_FORWARDED or DEAD_REJECTED.
+        """Bury what the consumer gives up on: `reason` is DEAD_FORWARDED or DEAD_REJECTED.
 
         Of one that it gave back before no attempt runs: the one that it told of is the last.
         """
@@ -225,7 +225,7 @@ class Attempts:
         self._bury(delivery, reason, last, now_ms)
 
     def timeline(self, delivery: Delivery) -> list[Attempt]:
-        """Ended attempts of this life, oldest first; as many as are kept, the newest."""
+        """List ended attempts of this life, oldest first; as many as are kept, the newest."""
         state = self._state
         attempts: list[Attempt] = []
         position = delivery.last_attempt
@@ -294,7 +294,7 @@ class Attempts:
         self._journal.write(RecordType.ATTEMPT, _payload(delivery, ending, now_ms), now_ms)
 
     def _bury(self, delivery: Delivery, reason: int, last: Attempt | None, now_ms: int) -> None:
-        """One atomic record: over for the group, and in %DLQ%group with its whole life."""
+        """Write one atomic record: over for the group, and in %DLQ%group with its whole life."""
         state = self._state
         group = self._group(delivery)
         topic = state.catalog.topic_by_id(delivery.topic_id)
@@ -357,7 +357,7 @@ class Attempts:
         state.subscription(delivery.group_id, delivery.topic_id).flowing().dead += 1
 
     def _earlier_lives(self, record: Record, topic: Topic) -> tuple[tuple[Attempt, ...], int, int]:
-        """(attempts before, redrives so far, last redrive) of a message that was dead before."""
+        """Return (attempts before, redrives so far, last redrive) of what was dead before."""
         if record.type is not RecordType.DEAD:
             return (), 0, 0
         before = decode_dead_head(record.payload)

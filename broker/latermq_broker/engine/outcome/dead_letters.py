@@ -118,13 +118,13 @@ class DeadLetters:
         raise MessageNotFoundError(f"no dead letter of group {group} with offset {queue_offset}")
 
     def row(self, topic: Topic, offset: int, entry: Entry, record: Record) -> DeadLetter | None:
-        """For bulk reads, which have its record: None for what somebody sent to the %DLQ% topic."""
+        """Describe a letter whose record is at hand; None: somebody sent it to the %DLQ% topic."""
         if record.type is not RecordType.DEAD:
             return None
         return self._described(topic, offset, entry, record)
 
     def redrive(self, group: str, queue_offset: int, to_topic: str, now_ms: int) -> None:
-        """Back to the group it died in (`to_topic` empty), or to a topic for every group of it.
+        """Send it to the group it died in (`to_topic` empty), or to a topic for all its groups.
 
         The body is not written again. Raises GroupNotFoundError, MessageNotFoundError,
         PreconditionFailedError (not in state DEAD, or its group would never be given it, or has it
@@ -189,7 +189,7 @@ class DeadLetters:
         state.subscription(owner.id, origin.id).flowing().redriven += 1
 
     def drop(self, group: str, queue_offsets: Sequence[int], now_ms: int) -> None:
-        """No longer delivered to readers of %DLQ%group, nor listed as dead.
+        """Drop letters: no longer delivered to readers of %DLQ%group, nor listed as dead.
 
         Raises MessageNotFoundError, PreconditionFailedError; then nothing is dropped.
         """
@@ -201,8 +201,8 @@ class DeadLetters:
         self._journal.write(RecordType.DEAD_CHANGE, change, now_ms)
 
     def _require_over(self, owner: Group, topic: Topic, head: DeadHead, order_key: int) -> None:
-        """Raises PreconditionFailedError: the group would have the message twice at a time, as its
-        offset was set back since the letter's death, or another letter of it was redriven."""
+        """Check that the group would not have the message twice at a time, as its offset was set
+        back since it died, or another letter of it redriven. Raises PreconditionFailedError."""
         message = Origin(head.origin_topic_id, head.origin_queue_id, head.origin_offset)
         stands = topic.id == message.topic_id
         if stands and is_to_come(self._state, owner.id, *message, order_key):
@@ -214,7 +214,7 @@ class DeadLetters:
         raise PreconditionFailedError(f"group {owner.name} {why}: drop the letter")
 
     def _match(self, topic: Topic, offset: int, filter: DeadFilter) -> DeadLetter | None:
-        """The letter at `offset` if it passes; the cheap tests come first."""
+        """Return the letter at `offset` if it passes; the cheap tests come first."""
         if filter.queue_offsets and offset not in filter.queue_offsets:
             return None
         if filter.state is not None and self._changed(topic, offset)[0] is not filter.state:
@@ -286,7 +286,7 @@ class DeadLetters:
         return self._state.read(entry.position)
 
     def _dead(self, group: str, offset: int) -> Topic:
-        """The dead-letter topic, once it is sure that the letter is there and dead."""
+        """Return the dead-letter topic, once it is sure that the letter is there and dead."""
         topic = self._topic(group)
         queue = None if topic is None else self._state.queue(topic.id, 0)
         if topic is None or queue is None or not queue.first <= offset < queue.next:
@@ -305,7 +305,7 @@ class DeadLetters:
         return target
 
     def _topic(self, group: str) -> Topic | None:
-        """The group's dead-letter topic, None before its first death.
+        """Find the group's dead-letter topic; None before its first death.
 
         The letters of a deleted group stay readable. Raises GroupNotFoundError.
         """
@@ -316,8 +316,8 @@ class DeadLetters:
 
 
 def _require_readable(owner: Group, origin: Topic, head: DeadHead, record: Record) -> None:
-    """Raises PreconditionFailedError: the group, or the topic, was made anew, and what the group
-    reads of it now is not what this letter is."""
+    """Check that what the group reads of the topic now is what this letter is. Raises
+    PreconditionFailedError: the group, or the topic, was made anew."""
     if not owner.lite_parent:
         return
     why = ""

@@ -43,7 +43,7 @@ class DueWork:
         self.opened_ms = 0  # clients are given `_silent_ms_max` from here to show that they live
 
     def fire_timers(self, now_ms: int) -> None:
-        """A bounded slice, in order. Raises StoreFullError; the rest stays due."""
+        """Fire due timers, a bounded slice, in order. Raises StoreFullError; the rest stays due."""
         state = self._state
         wall_ms = state.wall.at(now_ms)
         due = state.timer.due(wall_ms, self._config.tick_timers_max)
@@ -58,7 +58,7 @@ class DueWork:
                 state.figures.lateness_ms.observe(wall_ms - due_ms)
 
     def end_leases(self, now_ms: int) -> None:
-        """A bounded slice, earliest first. Raises StoreFullError; the rest stays due."""
+        """End a bounded slice of leases, earliest first. StoreFullError: the rest stays due."""
         leases = self._state.leases
         due = leases.expire(now_ms, self._config.tick_leases_max)
         for index, delivery in enumerate(due):
@@ -110,7 +110,7 @@ class DueWork:
         return [each for each in delivery_ids if deliveries[each].group_id == group.id]
 
     def end_silent(self, now_ms: int) -> bool:
-        """Clients that hold renewed leases and are silent for too long are gone; if there are any.
+        """Let go of clients silent for too long that hold renewed leases; False: there are none.
 
         Also those that never said what they are, or came before a restart and not again: no
         session of theirs can expire.
@@ -125,7 +125,7 @@ class DueWork:
         return bool(silent)
 
     def _seen_ms(self, client_id: str) -> int:
-        """After a restart clients are given the time to show that they live."""
+        """Tell when a client was last seen; after a restart it has time to show that it lives."""
         return self._seen.get(client_id, self.opened_ms)
 
     def _remember_seen(self, client_id: str, seen_ms: int) -> None:
@@ -136,7 +136,7 @@ class DueWork:
             seen.popitem(last=False)
 
     def _fire(self, due: Sequence[tuple[int, int]], now_ms: int) -> None:
-        """The times of delayed messages have come: a reference each into a queue of its topic."""
+        """Put delayed messages that are due into queues of their topics: a reference each."""
         state = self._state
         refs: list[RefPayload] = []
         nexts: dict[tuple[int, int], int] = {}  # offsets behind `refs`, by queue
@@ -171,7 +171,7 @@ class DueWork:
         self._journal.write_refs(refs, now_ms)
 
     def _damaged(self, position: int) -> tuple[int, int]:
-        """(topic id, record length) of a delayed message whose record is damaged, 0 if unknown.
+        """Find (topic id, record length) of a delayed message whose record is damaged; 0: unknown.
 
         Counters are kept by them; what the damage spared is believed if it makes sense.
         """
@@ -198,7 +198,7 @@ class DueWork:
             self._attempts.expire(delivery, now_ms)
 
     def _longer(self, delivery: Delivery, now_ms: int) -> ExtendPayload | None:
-        """A lease that the broker renews, looked at shortly before its deadline: how it goes on.
+        """Decide, shortly before its deadline, how a lease that the broker renews goes on.
 
         While its client lives, renewal by renewal up to `auto_renew_total_ms_max` since delivery;
         then once more, by the group's wait between attempts; then not any more. The handle stays.

@@ -30,7 +30,7 @@ class Ages:
 
     @property
     def own(self) -> list[Topic]:
-        """The topics whose messages have an age of their own."""
+        """Return the topics whose messages have an age of their own."""
         self._look()
         return self._own
 
@@ -42,7 +42,7 @@ class Ages:
 
     @property
     def shortest_ms(self) -> int:
-        """The shortest age of what is read, of all topics; 0: there is none."""
+        """Return the shortest age of what is read, of all topics; 0: there is none."""
         self._look()
         return self._shortest_ms
 

@@ -110,7 +110,7 @@ class Retention:
         self._now_ms = 0
 
     def next_deadline_ms(self) -> int | None:
-        """When `step` wants to be called; None while there is nothing that could ever go."""
+        """Tell when `step` wants to be called; None while there is nothing that could ever go."""
         return self._next_ms if self._wanted else None
 
     @property
@@ -122,7 +122,7 @@ class Retention:
         )
 
     def step(self, now_ms: int) -> None:
-        """A bounded slice of work, if it is time. Raises StoreReadOnlyError."""
+        """Do a bounded slice of work, if it is time. Raises StoreReadOnlyError."""
         if now_ms < self._next_ms or not self._wanted:
             return
         self._now_ms = now_ms
@@ -211,7 +211,7 @@ class Retention:
     # --- which ---------------------------------------------------------------------------------
 
     def _may_go(self, index: int) -> bool:
-        """All that one look at the segment's place and age can tell."""
+        """Tell whether the segment may go, as far as one look at its place and age can tell."""
         row = self._row.row
         segment = row[index]
         if index == len(row) - 1 or segment.end > self._state.store.checkpointed:
@@ -257,7 +257,7 @@ class Retention:
         self.kept_longer_bytes = kept - self.kept_unread_bytes
 
     def _oversize(self, index: int) -> bool:
-        """The log is too large even without the segments before this one."""
+        """Tell whether the log is too large even without the segments before this one."""
         row = self._row.row
         limit = self._config.retention_bytes
         return bool(limit) and row[-1].end - row[index].base > limit
@@ -326,7 +326,7 @@ class Retention:
         return end
 
     def _trim_own(self) -> Iterator[int]:
-        """Topics that have ages of their own lose what is older, whatever becomes of segments.
+        """Trim what is older in topics that have ages of their own, whatever becomes of segments.
 
         A queue that is damaged keeps what it has.
         """
@@ -393,7 +393,7 @@ class Retention:
             self._journal.write(RecordType.DROP, payload, self._now_ms)
 
     def _boundary(self, topic: Topic, queue: ConsumeQueue, segment: Segment) -> int:
-        """Behind the last entry that came into being in the segment or before it."""
+        """Find the offset behind what last came into being in the segment or before it."""
         cut_ms = self._times.written_ms(segment)
         if queue.first == queue.next or queue.get(queue.first).time_ms > cut_ms:
             return queue.first

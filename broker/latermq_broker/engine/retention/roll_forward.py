@@ -106,7 +106,7 @@ class RollForward:
     # --- survey --------------------------------------------------------------------------------
 
     def _survey(self, segment: Segment) -> Generator[int, None, _Survey | None]:
-        """The users of the segment; None when they need too much of it."""
+        """Find the users of the segment; None when they need too much of it."""
         survey = _Survey()
         use = self._state.uses.at(segment.base)
         limit = self._limit(segment)
