@@ -148,7 +148,7 @@ class DedupIds:
         return b"".join(pieces)
 
     def restore(self, section: bytes) -> None:
-        """Forgets what it knew; b"" is the section of a checkpoint that has none."""
+        """Replace what it knew; b"" is the section of a checkpoint that has none."""
         self._places.clear()
         self._blocks.clear()
         self._lanes.clear()

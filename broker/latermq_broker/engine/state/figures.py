@@ -35,7 +35,7 @@ class Histogram:
             self.largest = value
 
     def quantile(self, share: float) -> float:
-        """A bound that at least `share` of the values do not exceed; 0 when there are none."""
+        """Find a bound that at least `share` of the values do not exceed; 0 when there are none."""
         wanted = share * sum(self.counts)
         if not wanted:
             return 0.0

@@ -35,7 +35,7 @@ class LetterStates:
         self._count = 0
 
     def __len__(self) -> int:
-        """How many are no longer DEAD."""
+        """Count the letters that are no longer DEAD."""
         return self._count
 
     def __contains__(self, offset: int) -> bool:
@@ -43,13 +43,13 @@ class LetterStates:
         return block is not None and block[offset % BLOCK] != 0
 
     def get(self, offset: int) -> Change | None:
-        """None: it is DEAD."""
+        """Return what became of the letter; None: it is DEAD."""
         if offset not in self:
             return None
         return _change(self._blocks[offset // BLOCK][offset % BLOCK])
 
     def items(self) -> Iterator[tuple[int, Change]]:
-        """By offset."""
+        """Yield the letters that are no longer DEAD, by offset."""
         for number in sorted(self._blocks):
             for offset, packed in enumerate(self._blocks[number], number * BLOCK):
                 if packed:
@@ -61,7 +61,7 @@ class LetterStates:
         block[at] = since_ms << _STATE_BITS | state
 
     def trim(self, first: int) -> None:
-        """Letters below `first` are gone."""
+        """Forget the letters below `first`."""
         for number in [number for number in self._blocks if number * BLOCK < first]:
             block = self._blocks[number]
             count = min(first - number * BLOCK, BLOCK)
@@ -71,7 +71,7 @@ class LetterStates:
                 del self._blocks[number]
 
     def pack(self, topic_id: int) -> bytes:
-        """From the first to the last letter of each block that is no longer DEAD."""
+        """Encode from the first to the last letter of each block that is no longer DEAD."""
         parts: list[bytes] = []
         for number in sorted(self._blocks):
             column = self._blocks[number].tobytes()
@@ -118,7 +118,7 @@ def pack_letters(dead: Mapping[int, LetterStates]) -> bytes:
 
 
 def unpack_letters(section: bytes) -> dict[int, LetterStates]:
-    """By dead-letter topic. Earlier versions wrote one column for all the letters of a topic."""
+    """Decode letters by dead-letter topic. Earlier versions wrote one column for all of a topic."""
     dead: dict[int, LetterStates] = {}
     at = 0
     while at < len(section):

@@ -49,7 +49,7 @@ class SegmentUse:
         return not (self.timers or self.deliveries or self.chains or self.queues)
 
     def facts(self) -> tuple[object, ...]:
-        """The counts, for comparisons."""
+        """Return the counts, for comparisons."""
         queues = {key: use.count for key, use in self.queues.items()}
         return self.timers, self.timer_bytes, self.deliveries, self.chains, queues
 
@@ -69,7 +69,7 @@ class SegmentUses:
         return use
 
     def arm(self, position: int, length: int) -> None:
-        """A message waits in the timer."""
+        """Count a message that waits in the timer."""
         if not self._near_base <= position < self._near_end:
             self._come_near(position)
         self._near.timers += 1
@@ -83,34 +83,34 @@ class SegmentUses:
         use.timer_bytes -= length if use.timers else use.timer_bytes  # of a damaged one: unknown
 
     def hold(self, position: int) -> None:
-        """A delivery begins, of the message there, or was moved to there."""
+        """Count a delivery that begins, of the message there, or was moved to there."""
         self.hold_all((position,))
 
     def unhold(self, position: int) -> None:
         self.hold_all((position,), -1)
 
     def hold_all(self, positions: Sequence[int], step: int = 1) -> None:
-        """Deliveries begin; or are over, where `step` is -1."""
+        """Count deliveries that begin; or that are over, where `step` is -1."""
         for position in positions:
             if not self._near_base <= position < self._near_end:
                 self._come_near(position)
             self._near.deliveries += step
 
     def chain(self, first_attempt: int) -> None:
-        """A delivery's first attempt was written, or its attempts were moved."""
+        """Count a delivery whose first attempt was written, or whose attempts were moved."""
         self.at(self._base_of(first_attempt)).chains += 1
 
     def unchain(self, first_attempt: int) -> None:
         self.at(self._base_of(first_attempt)).chains -= 1
 
     def release(self, delivery: Delivery) -> None:
-        """A delivery is over."""
+        """Count a delivery no more: it is over."""
         self.unhold(delivery.position)
         if delivery.first_attempt:
             self.unchain(delivery.first_attempt)
 
     def refer(self, position: int, key: QueueKey, offset: int) -> None:
-        """A queue entry that counts came into being. What is below the log needs no segment."""
+        """Add a queue entry that counts. What is below the log needs no segment."""
         if not self._near_base <= position < self._near_end:
             self._come_near(position)
         if self._near_base < 0:
@@ -135,7 +135,7 @@ class SegmentUses:
                 del queues[key]
 
     def forget_topic(self, topic_id: int) -> None:
-        """Its queues are gone."""
+        """Forget the topic's queues."""
         for use in self._uses.values():
             for key in [key for key in use.queues if key[0] == topic_id]:
                 del use.queues[key]
@@ -146,21 +146,21 @@ class SegmentUses:
             use.queues.clear()
 
     def drop_before(self, start: int) -> None:
-        """The segments below are gone."""
+        """Forget the segments below `start`."""
         for base in [base for base in self._uses if base < start]:
             del self._uses[base]
         self._near_end = 0
 
     def facts(self) -> dict[int, tuple[object, ...]]:
-        """By base, the used ones."""
+        """Return the counts by base, of the used segments."""
         return {base: use.facts() for base, use in self._uses.items() if not use.empty}
 
     def snapshot(self) -> bytes:
-        """Timers and queues; deliveries are counted again as they are restored."""
+        """Encode timers and queues; deliveries are counted again as they are restored."""
         return json.dumps(list(self._rows()), separators=(",", ":")).encode()
 
     def restore(self, section: bytes) -> None:
-        """In place of what is counted."""
+        """Put the section's timers and queues in place of those that are counted."""
         self.forget_queues()
         for use in self._uses.values():
             use.timers = use.timer_bytes = 0

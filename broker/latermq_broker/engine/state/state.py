@@ -118,7 +118,7 @@ class Subscription:
                 self._leased.pop(self.group_id, None)
 
     def unread_from(self, queue_id: int) -> int:
-        """The oldest offset that the group may not have been given yet, as far as is written."""
+        """Find the oldest offset that the group may not have been given yet, as far as written."""
         if self.lite is not None:
             return self.lite.first_unread()
         cursor = self.cursors.get(queue_id, 0)
@@ -126,13 +126,13 @@ class Subscription:
         return cursor if held is None else min(cursor, held)
 
     def flowing(self) -> Flow:
-        """The figures of this life, made when there is something to count."""
+        """Return the figures of this life, made when there is something to count."""
         if self.flow is None:
             self.flow = Flow()
         return self.flow
 
     def ordered(self) -> FifoGate:
-        """The gate, made when it is first needed."""
+        """Return the gate, made when it is first needed."""
         if self.gate is None:
             self.gate = FifoGate()
         return self.gate
@@ -260,11 +260,11 @@ class Clients:
         return self._positions.get(client_id)
 
     def known(self, position: int) -> str:
-        """The client id of a record; empty when it is not at hand."""
+        """Return the client id of a record; empty when it is not at hand."""
         return self._names.get(position, "")
 
     def name(self, position: int) -> str:
-        """The client id of a record; empty when that is gone."""
+        """Look up the client id of a record, also in the log; empty when it is not there either."""
         name = self._names.get(position)
         if name is None:
             try:
@@ -335,7 +335,7 @@ class EngineState:
         return self.store.queue(topic_id, queue_id)
 
     def read(self, position: int) -> Record:
-        """The record of a message, an attempt or a letter; of a moved message the original.
+        """Read the record of a message, an attempt or a letter; of a moved message the original.
 
         Raises CorruptRecordError.
         """
@@ -360,7 +360,7 @@ class EngineState:
         return subscription
 
     def cursor(self, subscription: Subscription, queue: ConsumeQueue) -> int:
-        """The group's next offset on the queue, never below what is retained."""
+        """Return the group's next offset on the queue, never below what is retained."""
         if (reader := lite_reader(self, subscription)) is not None:
             return reader.first_unread()
         queue_id, offset = queue.queue_id, queue.first

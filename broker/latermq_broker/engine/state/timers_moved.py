@@ -45,7 +45,7 @@ class TimersMoved:
         return None if known is None else known[0]
 
     def move(self, position: int, first: int, due_ms: int) -> None:
-        """It waits for `due_ms` from now on."""
+        """Note that a message waits for `due_ms` from now on."""
         self._waiting[position] = first, due_ms
         self._waiting.move_to_end(position)
         if first != position:
@@ -55,21 +55,21 @@ class TimersMoved:
             self.end(next(iter(self._waiting)))
 
     def roll(self, old: int, position: int) -> None:
-        """Its record stands at `position` from now on: it was rolled forward."""
+        """Note that a message's record stands at `position` from now on: it was rolled forward."""
         known = self._waiting.pop(old, None)
         if known is not None:
             self._waiting[position] = known
             self._now[known[0]] = position
 
     def end(self, position: int) -> None:
-        """Its time has come."""
+        """Note that a message's time has come."""
         known = self._waiting.pop(position, None)
         if known is not None:
             self._now.pop(known[0], None)
             self._remember(position, known[1])
 
     def cancel(self, position: int) -> None:
-        """It is never delivered."""
+        """Note that a message is never delivered."""
         self.end(position)
         self._remember(position, CANCELLED)
 
@@ -79,12 +79,12 @@ class TimersMoved:
             self._over.popitem(last=False)
 
     def due_ms(self, position: int) -> int | None:
-        """When it is or was due, or CANCELLED. None: nothing was done to it, as far as is kept."""
+        """Tell when it is or was due, or CANCELLED. None: it was not changed, as far as is kept."""
         known = self._waiting.get(position)
         return self._over.get(position) if known is None else known[1]
 
     def wait_of(self, first: int) -> tuple[int, int] | None:
-        """(due, position) of the one that was sent there. None: not moved, as far as is kept."""
+        """Return (due, position) of what was sent there. None: not moved, as far as is kept."""
         position = self._now.get(first, first)
         known = self._waiting.get(position)
         if known is None or known[0] != first:
@@ -96,7 +96,7 @@ class TimersMoved:
         return _FORGOT.pack(self.forgot) + b"".join(rows)
 
     def restore(self, section: bytes) -> None:
-        """Forgets what it knew; b"" is the section of a checkpoint that has none."""
+        """Replace what it knew; b"" is the section of a checkpoint that has none."""
         self._waiting.clear()
         self._now.clear()
         self.forgot = False

@@ -50,7 +50,7 @@ class MessageGroups:
         size: int,
         token: str = "",
     ) -> tuple[list[MessageGroupRow], str]:
-        """(rows, by topic and in an order of their own; the next page's token, "" at the end).
+        """List (rows, by topic and in an order of their own; the next page's token, "" at the end).
 
         `topic_name` empty: every topic; `wanted` None: any state.
         Raises GroupNotFoundError, BadRequestError for a token that is not ours.
@@ -75,7 +75,7 @@ class MessageGroups:
         return rows, f"{page[-1][0][1]:x}-{page[-1][0][0]}" if more and page else ""
 
     def _blocker(self, group: MessageGroup) -> tuple[MessageGroupState, Delivery | None]:
-        """Its state, and the delivery to tell of: the first that blocks, else the first."""
+        """Find its state, and the delivery to tell of: the first that blocks, else the first."""
         deliveries = [self._state.leases.deliveries[delivery_id] for _, delivery_id in group.live]
         first = deliveries[0] if deliveries else None
         if group.parked:

@@ -89,7 +89,7 @@ class MessageLives:
         return Life(0, False, queue_id, offset, expired, groups, letter_state=letter_state)
 
     def half(self, message: Found) -> bool:
-        """Its transaction has not ended."""
+        """Tell whether it is a half message whose transaction has not ended."""
         return message.half and self._state.halves.at(message.position) is not None
 
     def place(self, message: Found) -> Whereabouts:
@@ -137,7 +137,7 @@ class MessageLives:
         queue_id: int,
         offset: int,
     ) -> GroupLife | None:
-        """An ordered group passed it, and keeps it until its message group may go on."""
+        """Describe what an ordered group passed, and keeps until its message group may go on."""
         if subscription.gate is None or not subscription.gate.held_count:
             return None
         key = stored_order_key(self._state.read(message.position))
@@ -151,7 +151,7 @@ class MessageLives:
         )
 
     def _redriven(self, known: GroupLife, letter: DeadHead | None) -> GroupLife:
-        """The group has it again: what was its letter?"""
+        """Add the letter by whose redrive the group has the message again, if there is one."""
         if letter is None:
             return known
         return known._replace(dead_offset=letter.queue_offset, dead_state=DeadState.REDRIVEN)
@@ -159,7 +159,7 @@ class MessageLives:
     def _over(
         self, known: GroupLife, subscription: Subscription, letter: DeadHead | None
     ) -> GroupLife:
-        """The group had it, and has it no more."""
+        """Describe what the group had, and has no more: dead with a letter, else done."""
         if letter is not None:
             changed = letters_of(self._state.dead, letter.dlq_topic_id).get(letter.queue_offset)
             queue = self._state.queue(letter.dlq_topic_id, 0)
@@ -176,7 +176,7 @@ class MessageLives:
     def _letters(
         self, topic: Topic, message: Found, queue_id: int, offset: int
     ) -> dict[int, DeadHead]:
-        """Group id → the newest letter of this message there."""
+        """Find the newest letter of this message in each group, by group id."""
         state = self._state
         letters: dict[int, DeadHead] = {}
         stored = original(state.store.log.read(message.position))

@@ -33,7 +33,7 @@ class MessagePlaces:
         self._state = state
 
     def place(self, message: Found, *, glance: bool = False) -> Whereabouts:
-        """
+        """Find in which queue the message is, or where it waits.
         Args:
             glance: for one of many: the likely places only.
         """
@@ -80,7 +80,7 @@ class MessagePlaces:
     def _entered(
         self, topic: Topic, message: Found, likely_ms: int, glance: bool
     ) -> tuple[Whereabouts | None, bool]:
-        """(where it entered a queue, if it is seen; whether it was looked for everywhere)."""
+        """Find (where it entered a queue, if it is seen; whether it was looked for everywhere)."""
         count_max = ENTRIES_GLANCED_AT_MAX if glance else ENTRIES_LOOKED_AT_MAX
         everywhere = True
         for queue_id in range(topic.queue_count):

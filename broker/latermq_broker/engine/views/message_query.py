@@ -68,7 +68,7 @@ class MessageQuery:
         *,
         damaged: set[int] | None = None,
     ) -> tuple[list[Found], int]:
-        """(messages with the id, in the topic if one is named; the cursor to go on with, or 0).
+        """Find (messages with the id, in the topic if one is named; cursor to go on with, or 0).
 
         Ids need not be unique, and a dead letter has that of its message.
         Args:
@@ -95,7 +95,7 @@ class MessageQuery:
         *,
         damaged: set[int] | None = None,
     ) -> tuple[list[Found], int]:
-        """(messages of the topic with the key, stored from begin to end, both inclusive; cursor).
+        """Find (messages with the key in the topic, stored from begin to end, inclusive; cursor).
 
         `end_ms` 0: no end. `damaged` and errors as `by_id`.
         """
@@ -122,7 +122,7 @@ class MessageQuery:
         *,
         damaged: set[int] | None = None,
     ) -> tuple[list[Found], TimeCursor | None]:
-        """(what entered the topic's queues from begin to end, inclusive, by time; cursor).
+        """Find (what entered the topic's queues from begin to end, inclusive, by time; cursor).
 
         `damaged` as `by_id`. Raises TopicNotFoundError.
         """

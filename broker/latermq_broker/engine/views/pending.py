@@ -69,7 +69,7 @@ class PendingView:
 
     @property
     def moves_forgotten(self) -> bool:
-        """Not every delayed message whose time was moved is found by its old id."""
+        """Tell whether some delayed messages whose time was moved are not found by old ids."""
         return self._state.timers_moved.forgot
 
     def page(
@@ -80,7 +80,7 @@ class PendingView:
         *,
         scan_max: int = SCAN_MAX,
     ) -> tuple[list[PendingItem], str]:
-        """(items by due time, the next page's token; "" at the end). See above for many retries.
+        """List (items by due time, the next page's token; "" at the end). Many retries: see above.
 
         Raises BadRequestError for a token that is not ours.
         """
@@ -101,7 +101,7 @@ class PendingView:
         return items, ""
 
     def count(self, filter: PendingFilter) -> list[PendingCount]:
-        """Per kind, topic and group. `next_due_ms` is that of the first listed; 0 when it is not
+        """Count per kind, topic and group. `next_due_ms` is that of the first listed; 0: it is not
         among the first SCAN_MAX. From counters: the filter has no due_before_ms nor delay_level.
         """
         assert filter.due_before_ms == filter.delay_level == 0
@@ -119,7 +119,7 @@ class PendingView:
     def search(
         self, message_id: str, token: str = "", *, scan_max: int = SCAN_MAX
     ) -> tuple[list[str], str]:
-        """(ids under which a message waits, the token to search on with; "" at the end)."""
+        """Find (ids under which a message waits, the token to search on with; "" at the end)."""
         place = parse_token(token)
         pending_ids: list[str] = []
         for looked, (row, waiting) in enumerate(self._in_order(PendingFilter(), place)):
@@ -131,8 +131,8 @@ class PendingView:
         return pending_ids, ""
 
     def cancel(self, pending_id: str, now_ms: int, *, topic: str = "") -> PendingItem:
-        """A delayed message will never be delivered; a retry is done for its group; a half
-        message is rolled back. With `topic`, only what waits for that one.
+        """Cancel what waits: a delayed message is never delivered; a retry is done for its group; a
+        half message is rolled back. With `topic`, only what waits for that one.
 
         Raises MessageNotFoundError (not waiting any more), PreconditionFailedError (in flight).
         """
@@ -149,7 +149,7 @@ class PendingView:
         return item
 
     def commit(self, pending_id: str, now_ms: int) -> PendingItem:
-        """A half message is delivered, whatever its producer thinks.
+        """Deliver a half message, whatever its producer thinks.
 
         Raises MessageNotFoundError, PreconditionFailedError (no half message).
         """
@@ -160,11 +160,11 @@ class PendingView:
         return item
 
     def expedite(self, pending_id: str, now_ms: int) -> PendingItem:
-        """Due now. Raises as `cancel` does."""
+        """Make what waits due now. Raises as `cancel` does."""
         return self._move(pending_id, self._state.wall.at(now_ms), now_ms)
 
     def postpone(self, pending_id: str, due_ms: int, now_ms: int) -> PendingItem:
-        """Due at another time, sooner or later. Raises as `cancel` does, and BadRequestError."""
+        """Move its due time, sooner or later. Raises as `cancel` does, and BadRequestError."""
         limit_ms = self._state.config.delivery.delay_ms_max
         wall_ms = self._state.wall.at(now_ms)
         if not wall_ms <= due_ms <= wall_ms + limit_ms:
@@ -234,7 +234,7 @@ class PendingView:
                 yield waiting
 
     def _ripe(self, ready: list[tuple[int, int]], after: Waiting) -> Iterator[Waiting]:
-        """Retries whose time has come, until somebody receives them."""
+        """Yield retries whose time has come, until somebody receives them."""
         ahead_ms = self._state.wall.ahead_ms
         due_ms, kind, id = after
         deadline_ms = due_ms - ahead_ms if due_ms > 0 else due_ms  # 0 is 0, see `_due_ms`
@@ -243,7 +243,7 @@ class PendingView:
             yield (deadline_ms + ahead_ms if deadline_ms else 0), 1, id
 
     def known_counts(self, filter: PendingFilter) -> Iterator[PendingCount]:
-        """How many of each kind, topic and group, from counters: nothing is looked at."""
+        """Count what waits by kind, topic and group, from counters: nothing is looked at."""
         catalog = self._state.catalog
         for kind, of_topics in (
             (PendingKind.DELAYED, self._state.delayed_counts),
@@ -333,7 +333,7 @@ class PendingView:
         )
 
     def _find(self, pending_id: str) -> tuple[Waiting, PendingItem]:
-        """By our id, or by a message id among the first SCAN_MAX that wait."""
+        """Find what waits by our id, or by a message id among the first SCAN_MAX that wait."""
         waiting = _parse_id(pending_id)
         if waiting is None:
             waiting = self._by_message_id(pending_id)
@@ -365,7 +365,7 @@ class PendingView:
 
 
 def _due_ms(state: EngineState, delivery: Delivery) -> int:
-    """On the wall clock; 0: nobody has held it in this life."""
+    """Return its deadline on the wall clock; 0: nobody has held it in this life."""
     return state.wall.at(delivery.deadline_ms) if delivery.deadline_ms else 0
 
 
@@ -383,7 +383,7 @@ def _retry(state: EngineState, waiting: Waiting, pending_id: str) -> Delivery:
 
 
 def _halves(state: EngineState, after: Waiting) -> Iterator[Waiting]:
-    """By their checks; put in order only as far as it is consumed."""
+    """Yield halves by their checks; put in order only as far as it is consumed."""
     ahead_ms = state.wall.ahead_ms
     entries = [(half.due_ms + ahead_ms, 2, half.first) for half in state.halves]
     if after > (-1, -1, -1):
@@ -432,7 +432,7 @@ def _matches(item: PendingItem, filter: PendingFilter) -> bool:
 
 
 def _by_classic_name(filter: PendingFilter) -> PendingFilter:
-    """SCHEDULE_TOPIC_XXXX is what is delayed, %RETRY%group what that group will get again."""
+    """Read SCHEDULE_TOPIC_XXXX as what is delayed, %RETRY%group as what that group gets again."""
     if filter.topic == SCHEDULE_TOPIC:
         return replace(filter, kind=PendingKind.DELAYED, topic="")
     if filter.topic.startswith(RETRY_PREFIX):

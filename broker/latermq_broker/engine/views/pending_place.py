@@ -21,7 +21,7 @@ REST: Final = 1 << 32  # no row has that number
 
 
 def by_time(row: int) -> bool:
-    """All that comes behind is due later: not so between slices of ready retries."""
+    """Tell whether all that comes behind is due later: not so between slices of ready retries."""
     return row in (0, REST)
 
 
@@ -31,7 +31,7 @@ def token_of(place: PageCursor) -> str:
 
 
 def parse_token(token: str) -> PageCursor:
-    """Raises BadRequestError: not one of ours."""
+    """Decode a page token. Raises BadRequestError: not one of ours."""
     if not token:
         return START
     try:
@@ -43,7 +43,7 @@ def parse_token(token: str) -> PageCursor:
 
 
 def where_now(state: EngineState, waiting: Waiting) -> Waiting | None:
-    """A delayed message by where it stood when it was sent, and a time that it was to come at.
+    """Find a delayed message by where it stood when sent, and a time that it was to come at.
 
     An operator may have moved that time, and its record may have been rolled forward.
     """
