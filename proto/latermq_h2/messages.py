@@ -80,7 +80,7 @@ class Assembly:
 
     @property
     def is_long(self) -> bool:
-        """The next message is compressed or large: to take it and to read it takes time."""
+        """Tell whether the next message is compressed or large: taking and reading it is slow."""
         raw = self._raw
         return len(raw) >= PREFIX_BYTES and (raw[0] != 0 or len(raw) >= LONG_BYTES)
 
@@ -89,7 +89,7 @@ class Assembly:
         self._raw += data
 
     def take(self, grow: Grow = unbounded) -> bytes | None:
-        """The next message, inflated; None: it is not whole yet. Raises MessageFault."""
+        """Take the next message, inflated; None: it is not whole yet. Raises MessageFault."""
         raw = self._raw
         if len(raw) < self._need:
             return None
@@ -150,7 +150,7 @@ class SingleMessage:
 
     @property
     def is_begun(self) -> bool:
-        """Something of it came."""
+        """Tell whether something of the message came."""
         return self._length >= 0 or bool(self._prefix)
 
     @property
@@ -162,7 +162,7 @@ class SingleMessage:
         return self._have
 
     def put(self, data: bytes) -> None:
-        """Raises MessageFault: too long, of no known kind, or more than one message."""
+        """Keep a piece. Raises MessageFault: too long, of an unknown kind, more than a message."""
         if self._length < 0:
             missing = PREFIX_BYTES - len(self._prefix)
             self._prefix += data[:missing]
@@ -185,7 +185,7 @@ class SingleMessage:
             parts.append(bytearray(data))
 
     def take(self, grow: Grow = unbounded) -> bytes:
-        """The message, once it is whole; nothing is kept. Raises MessageFault."""
+        """Take the message, once it is whole; keep nothing. Raises MessageFault."""
         payload = b"".join(self._parts)
         self._parts = []
         if not self._compressed or self._encoding is None:
@@ -194,7 +194,7 @@ class SingleMessage:
 
 
 def check_prefix(flag: int, length: int, bytes_max: int, encoding: Encoding | None) -> None:
-    """Raises MessageFault: what such a prefix announces is not taken."""
+    """Check a message's prefix. Raises MessageFault: what it announces is not taken."""
     if length > bytes_max:
         raise MessageFault(
             GrpcCode.RESOURCE_EXHAUSTED,
@@ -207,7 +207,7 @@ def check_prefix(flag: int, length: int, bytes_max: int, encoding: Encoding | No
 
 
 def inflate(payload: bytes, bytes_max: int, encoding: Encoding, grow: Grow = unbounded) -> bytes:
-    """Raises MessageFault: larger than `bytes_max`, or not of that encoding."""
+    """Inflate a message. Raises MessageFault: larger than `bytes_max`, or not of that encoding."""
     inflater = zlib.decompressobj(encoding.value)
     message = io.BytesIO()
     size = 0
@@ -238,7 +238,7 @@ def inflate(payload: bytes, bytes_max: int, encoding: Encoding, grow: Grow = unb
 
 
 def framed(message: bytes, gzip_from_bytes: int = 0) -> tuple[bytes, bytes]:
-    """Prefix and message; compressed when it has at least `gzip_from_bytes` (0: never)."""
+    """Return prefix and message; compressed from `gzip_from_bytes` on (0: never)."""
     if gzip_from_bytes and len(message) >= gzip_from_bytes:
         packed = gzip.compress(message, GZIP_LEVEL, mtime=0)
         return PREFIX.pack(COMPRESSED, len(packed)), packed

@@ -14,7 +14,7 @@ _WHOLE: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
 
 
 def parse_duration_ms(text: str) -> int:
-    """Milliseconds of a duration such as `1h30m`; never negative.
+    """Parse a duration such as `1h30m` into milliseconds; never negative.
 
     Raises:
         ValueError: with a sentence that says what is accepted.
@@ -32,7 +32,7 @@ def parse_duration_ms(text: str) -> int:
 
 
 def format_exact(ms: int) -> str:
-    """A duration that parses back to the same milliseconds, e.g. `1h30m`, `500ms`."""
+    """Write a duration that parses back to the same milliseconds, e.g. `1h30m`, `500ms`."""
     if ms == 0:
         return "0s"
     parts: list[str] = []
@@ -44,12 +44,12 @@ def format_exact(ms: int) -> str:
 
 
 def format_ticks(every_ms: int, cron: str, zone: str) -> str:
-    """When a schedule ticks: `every 15m`, or `0 6 * * 1-5 Europe/Berlin`."""
+    """Write when a schedule ticks: `every 15m`, or `0 6 * * 1-5 Europe/Berlin`."""
     return f"every {format_exact(every_ms)}" if every_ms else f"{cron} {zone or 'UTC'}"
 
 
 def format_duration(ms: float) -> str:
-    """Two units at most, e.g. `850 ms`, `12.3 s`, `4m 12s`, `3d 4h`."""
+    """Write a duration with two units at most, e.g. `850 ms`, `12.3 s`, `4m 12s`, `3d 4h`."""
     ms = round(ms)
     if ms < 0:
         return f"-{format_duration(-ms)}"

@@ -2,7 +2,7 @@
 
 
 def level_ms(level: int, table_ms: tuple[int, ...]) -> int:
-    """The duration of a level; levels above the last mean the last.
+    """Return the duration of a level, in ms; levels above the last mean the last.
 
     Raises ValueError below 1.
     """

@@ -58,14 +58,14 @@ class Minutes:
         return waiting
 
     def cancel(self, minute: int, packed: int) -> None:
-        """The entry must be here."""
+        """Put a tombstone on an entry, which must be here."""
         self._tombstones.setdefault(minute, array("Q")).append(packed)
 
     def holds(self, minute: int, packed: int) -> bool:
         return packed in self._read(minute)
 
     def first(self) -> int | None:
-        """The first minute that may have entries."""
+        """Find the first minute not taken that may have entries; None: no minute has any."""
         order = self._order
         while order and order[0] < self.taken_until:
             heappop(order)
@@ -77,7 +77,7 @@ class Minutes:
         return first
 
     def take(self, minute: int) -> tuple["array[int]", "array[int]"]:
-        """(its entries, those of them that are cancelled), in no order; they are here no longer.
+        """Take a minute out: (its entries, those of them that are cancelled), in no order.
 
         Minutes are taken in order.
         """
@@ -89,7 +89,7 @@ class Minutes:
         return entries, self._tombstones.pop(minute, array("Q"))
 
     def in_order(self, minute_from: int) -> Iterator[tuple[int, list[int]]]:
-        """(minute, sorted packed entries) from a minute on, as far as it is consumed."""
+        """Yield (minute, sorted packed entries) from a minute on, as far as it is consumed."""
         for minute, entries in self.by_minute(minute_from):
             yield minute, sorted(entries)
 
@@ -120,7 +120,7 @@ class Minutes:
         return [(minute, [self._frozen[minute].tobytes()]) for minute in sorted(self._frozen)]
 
     def thaw(self, run: RunFile | None) -> None:
-        """The run was written and opened, or was not: then its entries stay in memory."""
+        """Take the run that was written and opened; None: keep what was frozen in memory."""
         frozen, self._frozen = self._frozen, {}
         if run is not None:
             self.runs.append(run)
@@ -134,14 +134,14 @@ class Minutes:
         self._order = sorted({*self._active})
 
     def snapshot(self) -> tuple[bytes, bytes]:
-        """(active entries, tombstones), each `minute u64 | count u64 | packed …` repeated.
+        """Encode (active entries, tombstones), each `minute u64 | count u64 | packed …` repeated.
 
         What is frozen belongs to the run that is being written.
         """
         return dump(self._active), dump(self._tombstones)
 
     def restore(self, active: bytes, tombstones: bytes, runs: list[RunFile], until: int) -> None:
-        """`until`: minutes before it were taken when the snapshot was made."""
+        """Restore what a snapshot holds; minutes before `until` were taken when it was made."""
         self.runs = runs
         self.taken_until = until
         self._active = load(active)
@@ -151,17 +151,17 @@ class Minutes:
         heapify(self._order)
 
     def spent_runs(self) -> list[RunFile]:
-        """Runs without a minute that is still to come; they are forgotten, not deleted."""
+        """Forget the runs without a minute still to come and return them; they are not deleted."""
         spent = [run for run in self.runs if not run.count_from(self.taken_until)]
         self.runs = [run for run in self.runs if run not in spent]
         return spent
 
     def merge_wanted(self) -> list[str]:
-        """Names of the runs that should become one; empty while they are few."""
+        """Name the runs that should become one; empty while they are few."""
         return [run.name for run in self.runs] if len(self.runs) >= MERGE_RUNS_MIN else []
 
     def replace(self, names: Sequence[str], merged: RunFile) -> None:
-        """`merged` holds what the runs of those names held."""
+        """Put `merged` in place of the runs of these names, which it holds; close those."""
         replaced = set(names)
         for run in self.runs:
             if run.name in replaced:
@@ -196,7 +196,7 @@ class Minutes:
 
 
 def dump(table: Table) -> bytes:
-    """`minute u64 | count u64 | packed …`, repeated, minutes rising."""
+    """Encode a table: `minute u64 | count u64 | packed …`, repeated, minutes rising."""
     parts = []
     for minute in sorted(table):
         entries = table[minute]

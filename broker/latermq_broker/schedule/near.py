@@ -49,7 +49,7 @@ class Near:
     # --- in and out ----------------------------------------------------------------------------
 
     def load(self, minute: int, entries: "array[int]", cancelled: Iterable[int]) -> None:
-        """A minute's entries, in no order, some of them cancelled. Minutes come in order."""
+        """Load a minute's entries, in no order, some of them cancelled. Minutes come in order."""
         base = minute * _MINUTE
         self._cancelled.update(packed + base for packed in cancelled)
         if entries:
@@ -86,7 +86,7 @@ class Near:
             chunks.append(chunk)
 
     def cancel(self, key: int) -> None:
-        """The entry must be here."""
+        """Cancel the entry of a key, which must be here."""
         ready = self._ready
         if ready and key <= ready[-1]:
             if ready[0] == key:
@@ -107,7 +107,7 @@ class Near:
         return bool(self._loading)
 
     def load_slice(self) -> int:
-        """Take a bit of what was loaded apart, by second; how many entries that were."""
+        """Take a bit of what was loaded apart, by second; return how many entries that were."""
         minute, entries = self._loading[0]
         part = array("Q", sorted(entries[-SLICE:]))
         del entries[-SLICE:]
@@ -139,7 +139,7 @@ class Near:
         return list(islice(ready, count_max))
 
     def next_ms(self) -> int | None:
-        """When to ask `due`: not after the first of them, nor long before; None: nothing is here.
+        """Return when to ask `due`: not after the first, nor long before; None: nothing is here.
 
         Long past while there is something to load.
         """
@@ -162,7 +162,7 @@ class Near:
         return head if first is None or head < first else first
 
     def _take_first(self, end: int) -> int | None:
-        """The first key below `end` behind those that are ready; it is taken out."""
+        """Take out the first key below `end` behind those that are ready; None: there is none."""
         while self._head is None and self._open_next(end):
             pass
         head, late = self._head, self._late
@@ -180,7 +180,7 @@ class Near:
         return order[0] if order else None
 
     def _open_next(self, end: int) -> bool:
-        """Open the next second if it is time and it is whole; whether it was."""
+        """Open the next second if it is time and it is whole; tell whether it was."""
         second = self._first_second()
         if second is None or second * SECOND_MS - OPEN_LEAD_MS > end >> POSITION_BITS:
             return False
@@ -214,7 +214,7 @@ class Near:
         return any(packed in entries for other, entries in self._arrays() if other == minute)
 
     def tables(self) -> tuple[dict[int, "array[int]"], dict[int, "array[int]"]]:
-        """(entries, those of them that are cancelled), by minute, in no order."""
+        """Gather (entries, those of them that are cancelled), by minute, in no order."""
         tables: dict[int, array[int]] = {}
         for minute, entries in self._arrays():
             tables.setdefault(minute, array("Q")).extend(entries)
@@ -226,7 +226,7 @@ class Near:
         return tables, cancelled
 
     def by_part(self) -> Iterator[tuple[int, "array[int]"]]:
-        """(minute, some of its entries, the cancelled included); each entry that stays, once."""
+        """Yield (minute, some of its entries, the cancelled too); each entry that stays, once."""
         rest: dict[int, array[int]] = {}
         for key in (*self._ready, *self._late):
             _put(rest, key)
@@ -236,7 +236,7 @@ class Near:
         return bool(self._cancelled) and packed + minute * _MINUTE in (self._cancelled)
 
     def in_order(self, after: int) -> Iterator[int]:
-        """Keys above `after`, in order; reads little more than what is consumed."""
+        """Yield the keys above `after`, in order; read little more than what is consumed."""
         early = [key for key in (*self._ready, *self._late) if key > after]
         by_second: dict[int, list[int]] = {}
         for key in early:
@@ -263,7 +263,7 @@ class Near:
                     yield key
 
     def _arrays(self) -> Iterator[tuple[int, "array[int]"]]:
-        """(minute, entries) of all but those in `_ready` and `_late`."""
+        """Yield (minute, entries) of all but those in `_ready` and `_late`."""
         if self._head is not None:
             for rest in self._open_rest():
                 yield self._opened // SECONDS, rest

@@ -48,7 +48,7 @@ class DamagedRunError(UnusableCheckpointError):
 
 
 def pack_entry(due_ms: int, position: int) -> int:
-    """Eight bytes; the minute is known from where they stand."""
+    """Pack an entry into eight bytes; the minute is known from where they stand."""
     return (due_ms % MINUTE_MS) << POSITION_BITS | position >> 3
 
 
@@ -63,7 +63,7 @@ def run_name(position: int) -> str:
 
 
 def encode_run(minutes: Sequence[tuple[int, Sequence[bytes]]]) -> Iterator[bytes]:
-    """The file in pieces, from (minute, its packed entries in chunks), minutes rising."""
+    """Encode a run in pieces, from (minute, its packed entries in chunks), minutes rising."""
     counted = {
         minute: (sum(map(len, chunks)) // ENTRY_BYTES, iter(chunks)) for minute, chunks in minutes
     }
@@ -102,7 +102,7 @@ class RunFile:
 
     @classmethod
     def open(cls, files: Files, directory: Path, name: str, *, verify: bool = True) -> "RunFile":
-        """`verify` reads all of it once.
+        """Open the run of this name; `verify` reads all of it once.
 
         Raises DamagedRunError, OSError; UnsupportedFormatError: a newer version wrote it.
         """
@@ -150,7 +150,7 @@ class RunFile:
         return self._starts[-1]
 
     def packed(self, minute: int) -> bytes:
-        """The packed entries of a minute; empty when it has none. Raises OSError."""
+        """Read the packed entries of a minute; empty when it has none. Raises OSError."""
         index = bisect_left(self.minutes, minute)
         if index == len(self.minutes) or self.minutes[index] != minute:
             return b""
@@ -160,12 +160,12 @@ class RunFile:
         )
 
     def counts(self) -> Iterator[tuple[int, int]]:
-        """(minute, how many entries), by minute."""
+        """Yield (minute, how many entries), by minute."""
         for minute, (first, end) in zip(self.minutes, pairwise(self._starts), strict=True):
             yield minute, end - first
 
     def count_from(self, minute: int) -> int:
-        """How many entries stand in `minute` and later."""
+        """Count the entries that stand in `minute` and later."""
         return self._starts[-1] - self._starts[bisect_left(self.minutes, minute)]
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ _WRITE_BYTES: Final = 1 << 20
 
 
 def merge_runs(files: Files, directory: Path, until: int, names: Sequence[str]) -> None:
-    """Raises as `RunFile.open`; then there is no result, or an unfinished one."""
+    """Merge runs into `merge.tmp`. Raises as `RunFile.open`: then it is absent or unfinished."""
     if MERGED_NAME in files.list_directory(directory):
         files.unlink(directory / MERGED_NAME)
     runs = [RunFile.open(files, directory, name) for name in names]
@@ -36,7 +36,7 @@ def merge_runs(files: Files, directory: Path, until: int, names: Sequence[str]) 
 
 
 def _minutes(runs: Sequence[RunFile], until: int) -> "dict[int, tuple[int, Iterator[bytes]]]":
-    """Minute → (how many entries, their bytes when they are asked for)."""
+    """Map each minute to (how many entries, their bytes when they are asked for)."""
     counts: dict[int, int] = {}
     for run in runs:
         for minute, count in run.counts():
@@ -50,7 +50,7 @@ def _minutes(runs: Sequence[RunFile], until: int) -> "dict[int, tuple[int, Itera
 
 
 def _pieces(small: Iterator[bytes]) -> Iterator[bytes]:
-    """Joined to about a mebibyte each."""
+    """Join small pieces to about a mebibyte each."""
     waiting: list[bytes] = []
     size = 0
     for piece in small:

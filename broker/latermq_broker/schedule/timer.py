@@ -28,7 +28,7 @@ _POSITION_MASK: Final = (1 << POSITION_BITS) - 1
 
 
 def _key(due_ms: int, position: int) -> int:
-    """Orders as (due, position) does."""
+    """Make the key that orders as (due, position) does."""
     return due_ms << POSITION_BITS | position >> 3
 
 
@@ -48,7 +48,7 @@ class Timer:
         return self._count
 
     def arm(self, due_ms: int, position: int) -> None:
-        """Positions that were armed before, for another time or this one, may be again."""
+        """Arm an entry; its position may have been armed before, for another time or this one."""
         self._count += 1
         minute = due_ms // MINUTE_MS
         if minute >= self.far.taken_until:
@@ -57,13 +57,13 @@ class Timer:
             self.near.add(_key(due_ms, position))
 
     def arm_fresh(self, entries: Sequence[Entry]) -> None:
-        """Many whose positions were never armed before; cheaper, most where much is cancelled."""
+        """Arm many whose positions never were before; cheaper, most where much is cancelled."""
         self._count += len(entries)
         for due_ms, position in self.far.add_fresh(entries):
             self.near.add(_key(due_ms, position))
 
     def cancel(self, due_ms: int, position: int) -> None:
-        """The entry must be armed: `fire`, and a replay of it, take entries out one by one."""
+        """Cancel an entry, which must be armed; `fire`, and a replay of it, do so one by one."""
         self._count -= 1
         minute = due_ms // MINUTE_MS
         if minute >= self.far.taken_until:
@@ -88,7 +88,7 @@ class Timer:
         return [_entry(key) for key in self.near.due(_key(now_ms + 1, 0), count_max)]
 
     def next_deadline_ms(self) -> int | None:
-        """When to ask `due`: not after the first entry; a while before it there may be none yet."""
+        """Tell when to ask `due`: not after the first entry, maybe a while before any is due."""
         near = self.near.next_ms()
         if near is not None and near < self.far.taken_until * MINUTE_MS - LOAD_LEAD_MS:
             return near
@@ -99,7 +99,7 @@ class Timer:
         return load_ms if near is None else min(near, load_ms)
 
     def in_order(self, after: Entry = (-1, -1)) -> Iterator[Entry]:
-        """Entries greater than `after`, in order; reads only as far as it is consumed."""
+        """Yield the entries greater than `after`, in order; read only as far as it is consumed."""
         for key in self.near.in_order(_key(*after) if after[0] >= 0 else -1):
             entry = _entry(key)
             if entry > after:
@@ -111,7 +111,7 @@ class Timer:
                     yield entry
 
     def between(self, low: int, high: int) -> Iterator[tuple[int, list[Entry]]]:
-        """(entries looked at, those with a position from `low` up to `high`), a part at a time.
+        """Yield (entries looked at, those with a position from `low` up to `high`), part by part.
 
         What is armed, or comes near, while this goes on may be missed.
         """
@@ -131,7 +131,7 @@ class Timer:
             yield len(entries), [unpack_entry(minute, packed) for packed in timers]
 
     def snapshot(self) -> dict[str, bytes]:
-        """Checkpoint sections by name; runs are saved by name, `far.freeze` comes first."""
+        """Encode checkpoint sections by name; runs are saved by name, `far.freeze` comes first."""
         active, tombstones = self.far.snapshot()
         entries, cancelled = self.near.tables()
         return {
@@ -143,7 +143,7 @@ class Timer:
         }
 
     def restore(self, sections: Mapping[str, bytes], runs: list[RunFile]) -> None:
-        """Into a fresh timer."""
+        """Restore the sections and runs of a checkpoint into a fresh timer."""
         flat = array("Q")
         flat.frombytes(sections["timer.near"])
         self._count = flat[1]
