@@ -61,7 +61,7 @@ class Decoder:
         self._gist_bytes = 0
 
     def decode(self, block: bytes) -> Decoded:
-        """Fields of a block.
+        """Decode the fields of a block.
 
         Raises:
             HpackError: the block is not HPACK, or refers to what is not in the tables.
@@ -128,7 +128,7 @@ class Decoder:
         return fields, size
 
     def _next_stride(self, stride: int, stop: int, count: int) -> int:
-        """How far to read on in a large block, unless it is made of references to the table."""
+        """Find how far to read on in a large block, unless it is all references to the table."""
         if self._fields_max and count > FIELDS_READ * self._fields_max:
             raise TooManyFieldsError("a header block of far too many fields")
         return min(stop, stride + STRIDE_BYTES)
@@ -206,7 +206,7 @@ class Decoder:
 
 
 def _integer(block: bytes, position: int, value: int) -> tuple[int, int]:
-    """The rest of an integer whose prefix was full; value and the position after it."""
+    """Read the rest of an integer whose prefix was full: its value and the position after it."""
     for count in range(INTEGER_BYTES_MAX):
         byte = block[position]
         position += 1

@@ -19,7 +19,7 @@ for _index, _entry in enumerate(STATIC):
 
 
 def integer(value: int, prefix_bits: int, first: int = 0) -> bytes:
-    """An integer (RFC 7541 §5.1) whose first byte also carries the bits `first`."""
+    """Encode an integer (RFC 7541 §5.1) whose first byte also carries the bits `first`."""
     full = (1 << prefix_bits) - 1
     if value < full:
         return bytes((first | value,))
@@ -33,14 +33,14 @@ def integer(value: int, prefix_bits: int, first: int = 0) -> bytes:
 
 
 def literal(name: bytes, value: bytes) -> bytes:
-    """A literal field without indexing (§6.2.2)."""
+    """Encode a literal field without indexing (§6.2.2)."""
     index = _NAME_INDICES.get(name)
     head = integer(index, 4) if index else b"\0" + integer(len(name), 7) + name
     return head + integer(len(value), 7) + value
 
 
 def encode(fields: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """A header block."""
+    """Encode a header block."""
     parts = []
     for name, value in fields:
         index = _WHOLE_INDICES.get((name, value))

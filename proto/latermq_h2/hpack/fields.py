@@ -47,7 +47,7 @@ MISORDERED: Final = Field(b"", b"", 0, INVALID)
 
 
 def field(name: bytes, value: bytes) -> Field:
-    """A field, classified.
+    """Make a field, classified.
 
     Blanks around a value are let through, as gRPC does: its clients send what users set.
     """

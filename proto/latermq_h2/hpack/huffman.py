@@ -71,7 +71,7 @@ class Automaton:
         self._final = self._ends_of_text()
 
     def decode(self, data: bytes) -> bytes:
-        """The text behind `data`. Raises HuffmanError."""
+        """Decode the text behind `data`. Raises HuffmanError."""
         node = 0
         symbols_read = []
         rows = self._rows
@@ -113,7 +113,7 @@ class Automaton:
         return row
 
     def _ends_of_text(self) -> frozenset[int]:
-        """Nodes in which a text may end: the root, and up to seven one bits below it."""
+        """Find the nodes in which a text may end: the root, and up to seven one bits below it."""
         ends = [0]
         for _ in range(PADDING_BITS_MAX):
             ends.append(self._children[ends[-1]][1])
@@ -125,7 +125,7 @@ _texts: dict[bytes, bytes] = {}  # shared by all connections: the code has no st
 
 
 def decode(data: bytes) -> bytes:
-    """The text behind a Huffman string. Raises HuffmanError."""
+    """Decode the text behind a Huffman string. Raises HuffmanError."""
     text = _texts.get(data)
     if text is None:
         text = _AUTOMATON.decode(data)

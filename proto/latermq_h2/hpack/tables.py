@@ -96,7 +96,7 @@ class DynamicTable:
         self.size_max = size_max
 
     def add(self, entry: Field) -> None:
-        """Evict first; an entry larger than the table empties it and is not kept."""
+        """Add an entry, evicting first; one larger than the table empties it and is not kept."""
         size = entry[2]
         self._shrink_to(self.size_max - size)
         if size <= self.size_max:

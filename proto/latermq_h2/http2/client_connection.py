@@ -50,40 +50,40 @@ class ClientConnection(ConnectionBase):
 
     @property
     def greeted(self) -> bool:
-        """The peer's SETTINGS came: it serves us."""
+        """Tell whether the peer's SETTINGS came: it serves us."""
         return self._control.greeted
 
     @property
     def accepts(self) -> bool:
-        """`request` and `open_request` may be called."""
+        """Tell whether `request` and `open_request` may be called."""
         return self.room > 0
 
     @property
     def room(self) -> int:
-        """How many requests may be made now."""
+        """Count the requests that may be made now."""
         if self.going or self.over or not self.greeted:
             return 0
         return max(0, self._control.peer_streams_max - len(self.open))
 
     @property
     def ends(self) -> bool:
-        """No new request will ever be accepted."""
+        """Tell whether no new request will ever be accepted."""
         return self.going or self.over
 
     def request(self, block: bytes, body: Sequence[bytes], size: int) -> ClientStream:
-        """A whole request, with a body of `size` bytes in pieces."""
+        """Send a whole request, with a body of `size` bytes in pieces."""
         stream = self._start()
         self.outbound.send_whole(stream, block, body, size, b"")
         return stream
 
     def open_request(self, block: bytes) -> ClientStream:
-        """A request whose body follows, by `outbound.data` and `outbound.end`."""
+        """Open a request whose body follows, by `outbound.data` and `outbound.end`."""
         stream = self._start()
         self.outbound.headers(stream, block)
         return stream
 
     def next_deadline(self) -> int | None:
-        """When to call `on_timer`; too early does no harm."""
+        """Return when to call `on_timer`; too early does no harm."""
         return self._deadlines.next_ms
 
     def leave(self, why: str) -> None:
@@ -123,7 +123,7 @@ class ClientConnection(ConnectionBase):
         self._forgotten()
 
     def _sent(self, stream: Stream) -> None:
-        """The last frame of a request was written."""
+        """Do nothing when the last frame of a request was written."""
 
     def _forgotten(self) -> None:
         if self.going and not self.open:

@@ -43,21 +43,21 @@ class Answered(Protocol):
     def headed(
         self, stream: ClientStream, head: ResponseHead, fields: list[Field], ended: bool
     ) -> None:
-        """The head of the answer; `ended`: it is all of it."""
+        """Take the head of the answer; `ended`: it is all of it."""
 
     def received(self, stream: ClientStream, data: bytes) -> None:
-        """A piece of its body; give the bytes back with `consume`."""
+        """Take a piece of its body; give the bytes back with `consume`."""
 
     def ended(
         self, stream: ClientStream, trailers: ResponseHead | None, fields: list[Field]
     ) -> None:
-        """The answer is whole."""
+        """Take the end of the answer: it is whole."""
 
     def reset(self, stream: ClientStream, code: int) -> None:
-        """The stream is gone before its answer was whole; REFUSED_STREAM: nobody looked at it."""
+        """Give up a stream whose answer is not whole; REFUSED_STREAM: nobody looked at it."""
 
     def roomy(self, stream: Any) -> None:
-        """Who waited to send more may go on."""
+        """Let who waited to send more go on."""
 
 
 class ClientStreams:
@@ -89,7 +89,7 @@ class ClientStreams:
         self._muted = Muted()
 
     def start(self) -> ClientStream:
-        """A new stream; there is an id left for it."""
+        """Open a stream; there is an id left for it."""
         self.last_id += 2
         assert self.last_id <= frames.STREAM_ID_MAX
         stream = ClientStream(
@@ -106,7 +106,7 @@ class ClientStreams:
             self._forget(stream)
 
     def refuse_after(self, last_id: int) -> None:
-        """The peer will not look at later streams."""
+        """Reset the streams after `last_id`: the peer will not look at them."""
         for stream in [stream for stream in self._open.values() if stream.id > last_id]:
             self._forget(stream)
             self._muted.add(stream.id)
@@ -115,7 +115,7 @@ class ClientStreams:
     # --- frames -----------------------------------------------------------------------------
 
     def on_header_work(self, work: int, now_ms: int) -> None:
-        """A server's answers are not counted."""
+        """Count nothing: a server's answers are free."""
 
     def on_block(self, block: Block, now_ms: int) -> None:
         stream_id, ended, (fields, size, gist) = block
@@ -196,7 +196,7 @@ class ClientStreams:
             self._end_badly(stream, now_ms)
 
     def _on_stray(self, stream_id: int, what: str) -> None:
-        """A frame of an answer to no open stream: dropped only if it crossed our reset."""
+        """Drop a frame of no open stream. Raises ConnectionFault: it did not cross our reset."""
         self._refuse_idle(stream_id, what)
         if stream_id not in self._muted:
             raise ConnectionFault(ErrorCode.STREAM_CLOSED, f"{what} on a closed stream")

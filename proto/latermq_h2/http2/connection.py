@@ -75,7 +75,7 @@ class Connection(ConnectionBase):
             self._deadlines.set(AGE, now_ms + age_ms_max)
 
     def next_deadline(self) -> int | None:
-        """When to call `on_timer`; too early does no harm."""
+        """Return when to call `on_timer`; too early does no harm."""
         waits = self.outbound.waiting or self.outbound.size
         if waits and STALL not in self._deadlines and not self.over:
             since_ms = max(self._heard_ms, self._timed_ms)
@@ -101,7 +101,7 @@ class Connection(ConnectionBase):
         self.streams.serve_no_more(announced=False)
 
     def _on_goaway(self, flags: int, stream_id: int, payload: bytes, now_ms: int) -> None:
-        """The peer opens no more streams; those that are open finish."""
+        """Let the open streams finish: the peer opens no more."""
         if stream_id:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "GOAWAY on a stream")
         if len(payload) < 8:
@@ -162,7 +162,7 @@ class Connection(ConnectionBase):
         self.streams.output_finished(stream)
 
     def _last_calls(self, now_ms: int) -> None:
-        """The second GOAWAY: later streams are ignored."""
+        """Send the second GOAWAY, once, when going: later streams are ignored."""
         if not self._going or self._serves_last_calls:
             return
         self._serves_last_calls = True

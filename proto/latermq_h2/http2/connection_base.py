@@ -37,7 +37,7 @@ class Frames(Protocol):
     def on_block(self, block: Block, now_ms: int) -> None: ...
 
     def on_header_work(self, work: int, now_ms: int) -> None:
-        """A block was not known and had to be read; told before its `on_block`."""
+        """Count the work of reading a block that was not known; called before its `on_block`."""
 
 
 class ConnectionBase:
@@ -79,7 +79,7 @@ class ConnectionBase:
     def _read_with(
         self, streams: Frames, on_goaway: Handler, preface: bytes, turn_frames_max: int
     ) -> None:
-        """Called once, before anything is received."""
+        """Set up the reader; call once, before anything is received."""
         control = self._control
         self._on_block = streams.on_block
         self._on_header_work = streams.on_header_work
@@ -114,21 +114,21 @@ class ConnectionBase:
 
     @property
     def input_left(self) -> bool:
-        """A `hold` left input to `receive`."""
+        """Tell whether a `hold` left input to `receive`."""
         return self._reader.held and self._reader.waiting_bytes > 0 and not self.over
 
     @property
     def input_bytes(self) -> int:
-        """What came of a frame or a header block that is not handled yet."""
+        """Count the bytes that came of a frame or a header block that is not handled yet."""
         return self._reader.waiting_bytes + self._blocks.waiting_bytes
 
     @property
     def congested(self) -> bool:
-        """Reading should pause until output was taken."""
+        """Tell whether reading should pause until output was taken."""
         return self.outbound.congested or self.outbound.acks > self._limits_shared.acks_pause
 
     def take(self) -> bytes:
-        """Bytes to write, at most about `output_bytes_max`; b"" when there are none now."""
+        """Take the bytes to write, at most about `output_bytes_max`; b"": there are none now."""
         return self.outbound.take()
 
     def on_timer(self, now_ms: int) -> None:
@@ -159,7 +159,7 @@ class ConnectionBase:
         self.lost(fault.code)
 
     def lost(self, code: int = ErrorCode.CANCEL) -> None:
-        """The peer is gone, or will be: every stream is reset, nothing more is handled."""
+        """Reset every stream and handle nothing more, as the peer is lost or will be."""
         self.over = True
         self._deadlines.clear_all()
         self._reader.clear()
@@ -172,11 +172,11 @@ class ConnectionBase:
             self._reset(stream, code)
 
     def _peer_last_id(self) -> int:
-        """The last stream of the peer's that we handled."""
+        """Return the id of the last stream of the peer's that we handled."""
         raise NotImplementedError
 
     def _drained(self, now_ms: int) -> None:
-        """The answer to SHUTDOWN_PING came."""
+        """Go on with the shutdown: the answer to SHUTDOWN_PING came."""
 
     def _on_headers(self, flags: int, stream_id: int, payload: bytes, now_ms: int) -> None:
         block = self._blocks.on_headers(flags, stream_id, payload, now_ms)
@@ -204,7 +204,7 @@ class ConnectionBase:
         self._on_header_work(work, now_ms)
 
     def _on_deadline(self, name: str, now_ms: int) -> None:
-        """Raises ConnectionFault."""
+        """Do what is due under this name. Raises ConnectionFault."""
         if name == KEEPALIVE:
             self._control.keepalive_due(self._heard_ms, now_ms)
         elif name == KEEPALIVE_ACK:

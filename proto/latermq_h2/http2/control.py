@@ -70,11 +70,11 @@ class Control:
 
     @property
     def greeted(self) -> bool:
-        """The peer's first SETTINGS came."""
+        """Tell whether the peer's first SETTINGS came."""
         return HELLO not in self._deadlines
 
     def charge(self, now_ms: int, what: str, count: int = 1) -> None:
-        """Raises ConnectionFault: the peer makes us do too much that is not a call."""
+        """Charge the peer for what is not a call. Raises ConnectionFault: it is too much."""
         if not self.budget.spend(now_ms, count):
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, f"too many {what}")
 
@@ -145,7 +145,7 @@ class Control:
                 raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too_many_pings")
 
     def on_priority(self, flags: int, stream_id: int, payload: bytes, now_ms: int) -> None:
-        """Ignored, once it is well-formed."""
+        """Ignore a PRIORITY, once it is well-formed."""
         if not stream_id:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "PRIORITY without a stream")
         if len(payload) != PRIORITY_BYTES:
@@ -176,7 +176,7 @@ class Control:
         self._deadlines.set(KEEPALIVE_ACK, now_ms + self._keepalive.keepalive_timeout_ms)
 
     def keepalive_ack_due(self, heard_ms: int, now_ms: int) -> None:
-        """Anything heard since the ping is proof enough. Raises ConnectionFault."""
+        """Take whatever was heard since the ping as proof of life. Raises ConnectionFault."""
         if heard_ms <= self._probed_ms:
             raise ConnectionFault(ErrorCode.NO_ERROR, "keepalive timeout")
         self._deadlines.set(KEEPALIVE, heard_ms + self._keepalive.keepalive_interval_ms)

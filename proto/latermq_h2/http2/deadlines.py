@@ -26,7 +26,7 @@ class Deadlines:
         self.next_ms = None
 
     def take_due(self, now_ms: int) -> list[tuple[str, int]]:
-        """Name and time of each that is due, removed."""
+        """Take out the name and time of each that is due."""
         due = [(name, at_ms) for name, at_ms in self._at_ms.items() if at_ms <= now_ms]
         for name, _ in due:
             del self._at_ms[name]

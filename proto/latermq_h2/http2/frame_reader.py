@@ -56,7 +56,7 @@ class FrameReader:
 
     @property
     def waiting_bytes(self) -> int:
-        """Input that is not handled yet."""
+        """Count the bytes of input that is not handled yet."""
         return self._have
 
     def clear(self) -> None:
@@ -117,7 +117,7 @@ class FrameReader:
             self._parts = [b"".join(self._parts)]
 
     def _check_preface(self, data: bytes) -> bytes:
-        """The rest of `data` after the part of the preface in it."""
+        """Check the part of the preface in `data` and return the rest. Raises ConnectionFault."""
         left = self._preface_left
         count = min(len(left), len(data))
         if not left.startswith(data[:count]):

@@ -100,14 +100,14 @@ def window_update(stream_id: int, bytes_count: int) -> bytes:
 
 
 def four_bytes(payload: bytes, what: str) -> int:
-    """The number that is all of a RST_STREAM or WINDOW_UPDATE. Raises ConnectionFault."""
+    """Read the number that is all of a RST_STREAM or WINDOW_UPDATE. Raises ConnectionFault."""
     if len(payload) != 4:
         raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, f"{what} is not 4 bytes")
     return payload[0] << 24 | payload[1] << 16 | payload[2] << 8 | payload[3]
 
 
 def unpadded(payload: bytes) -> bytes:
-    """The payload of a PADDED frame without its padding. Raises ConnectionFault."""
+    """Strip the padding from the payload of a PADDED frame. Raises ConnectionFault."""
     if not payload:
         raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "padding without its length")
     end = len(payload) - payload[0]

@@ -41,7 +41,7 @@ class HeaderBlocks:
         self.waiting_bytes = 0  # of a block that is not whole
 
     def on_headers(self, flags: int, stream_id: int, payload: bytes, now_ms: int) -> Block | None:
-        """None: CONTINUATION must follow. Raises ConnectionFault."""
+        """Read a HEADERS frame; None: CONTINUATION must follow. Raises ConnectionFault."""
         if not stream_id & 1:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "HEADERS on a stream that is not yours")
         if flags & PADDED:
@@ -62,7 +62,7 @@ class HeaderBlocks:
         return None
 
     def on_continuation(self, flags: int, stream_id: int, payload: bytes) -> Block | None:
-        """None: another one must follow. Raises ConnectionFault."""
+        """Read a CONTINUATION; None: another must follow. Raises ConnectionFault."""
         if not self._parts or stream_id != self._stream_id:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "CONTINUATION without HEADERS")
         self._parts.append(payload)
@@ -94,6 +94,6 @@ class HeaderBlocks:
 
 
 def check_dependency(stream_id: int, priority: bytes) -> None:
-    """Raises ConnectionFault: a stream depends on itself."""
+    """Check a priority. Raises ConnectionFault: its stream depends on itself."""
     if int.from_bytes(priority[:4], "big") & STREAM_ID_MAX == stream_id:
         raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a stream depends on itself")

@@ -25,7 +25,7 @@ class Inflow:
         self._stream_due = limits.stream_window_bytes // 2
 
     def take(self, bytes_count: int) -> None:
-        """A DATA frame of so many bytes came. Raises ConnectionFault: more than the window."""
+        """Count a DATA frame of so many bytes. Raises ConnectionFault: more than the window."""
         self._room -= bytes_count
         if self._room < 0:
             raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "more than the window allows")
@@ -36,7 +36,7 @@ class Inflow:
             self._credit = 0
 
     def count_empty(self, stream: Stream) -> None:
-        """A DATA frame with nothing in it came. Raises ConnectionFault: one too many."""
+        """Count a DATA frame with nothing in it. Raises ConnectionFault: there are too many."""
         stream.empty_data += 1
         stream.empty_data_run += 1
         if (
@@ -46,7 +46,7 @@ class Inflow:
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many empty DATA frames")
 
     def consume(self, stream: Stream, bytes_count: int) -> None:
-        """So many bytes of the stream's body were taken by whom they are for."""
+        """Count bytes of a stream's body as taken by whom they are for; widen its window."""
         if not stream.input_open:
             return
         stream.credit += bytes_count

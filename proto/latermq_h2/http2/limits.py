@@ -14,78 +14,78 @@ class Limits(Protocol):
 
     @property
     def frame_bytes_max(self) -> int:
-        """MAX_FRAME_SIZE we announce."""
+        """Return the MAX_FRAME_SIZE we announce."""
 
     @property
     def header_list_bytes_max(self) -> int:
-        """Decoded, as RFC 7541 counts; larger: the call is answered RESOURCE_EXHAUSTED."""
+        """Limit a decoded list, as RFC 7541 counts; larger: the call gets RESOURCE_EXHAUSTED."""
 
     @property
     def header_fields_max(self) -> int:
-        """In one block; more: as a list too large; far more (`hpack.decoder`): calm."""
+        """Limit a block's fields; more: as a list too large; far more (`hpack.decoder`): calm."""
 
     @property
     def header_block_bytes_max(self) -> int:
-        """Encoded; larger: ENHANCE_YOUR_CALM."""
+        """Limit an encoded block; larger: ENHANCE_YOUR_CALM."""
 
     @property
     def continuations_max(self) -> int:
-        """Frames after the HEADERS of one block."""
+        """Limit the frames after the HEADERS of one block."""
 
     @property
     def header_block_ms_max(self) -> int:
-        """From HEADERS to the block's last CONTINUATION."""
+        """Limit the time from HEADERS to the block's last CONTINUATION."""
 
     @property
     def hello_ms_max(self) -> int:
-        """From connected to the client's first SETTINGS; also for the answer to ours."""
+        """Limit the time from connected to the client's first SETTINGS, and to the ack of ours."""
 
     @property
     def stream_window_bytes(self) -> int:
-        """What a client may send ahead on one stream."""
+        """Limit what a client may send ahead on one stream."""
 
     @property
     def connection_window_bytes(self) -> int:
-        """What a client may send ahead on all streams."""
+        """Limit what a client may send ahead on all streams."""
 
     @property
     def control_burst(self) -> int:
-        """PING, SETTINGS, PRIORITY, unknown frames, and errors we are made to send."""
+        """Limit PING, SETTINGS, PRIORITY, unknown frames, and errors we are made to send."""
 
     @property
     def control_per_s(self) -> int: ...
 
     @property
     def settings_entries_max(self) -> int:
-        """In one SETTINGS frame."""
+        """Limit the entries in one SETTINGS frame."""
 
     @property
     def acks_pause(self) -> int:
-        """More answers than this waiting to be sent: reading pauses."""
+        """Limit the answers waiting to be sent; more: reading pauses."""
 
     @property
     def acks_max(self) -> int:
-        """More than this: ENHANCE_YOUR_CALM."""
+        """Limit the answers waiting to be sent; more: ENHANCE_YOUR_CALM."""
 
     @property
     def empty_data_run_max(self) -> int:
-        """Empty DATA frames in a row on a stream."""
+        """Limit the empty DATA frames in a row on a stream."""
 
     @property
     def empty_data_max(self) -> int:
-        """Empty DATA frames on a stream."""
+        """Limit the empty DATA frames on a stream."""
 
     @property
     def ping_strikes_max(self) -> int:
-        """Pings that may come sooner; one more is "too_many_pings"."""
+        """Limit the pings that may come sooner; one more is "too_many_pings"."""
 
     @property
     def stream_buffer_bytes_max(self) -> int:
-        """Output of one stream waiting for the peer, before its producer has to wait."""
+        """Limit the output of a stream that waits for the peer; more: its producer waits."""
 
     @property
     def output_bytes_max(self) -> int:
-        """Output of one connection ready to be written, before producers and reading wait."""
+        """Limit a connection's output ready to be written; more: producers and reading wait."""
 
 
 class ServerLimits(Limits, Protocol):
@@ -93,29 +93,29 @@ class ServerLimits(Limits, Protocol):
 
     @property
     def streams_max(self) -> int:
-        """Open at once; further ones are REFUSED_STREAM."""
+        """Limit the streams open at once; further ones are REFUSED_STREAM."""
 
     @property
     def resets_burst(self) -> int:
-        """RST_STREAM at once; each completed call allows one more."""
+        """Limit the RST_STREAM at once; each completed call allows one more."""
 
     @property
     def resets_per_s(self) -> int: ...
 
     @property
     def resets_free_ms(self) -> int:
-        """RST_STREAM of a stream that was open for so long is not counted."""
+        """Return for how long a stream must have been open for its RST_STREAM to be free."""
 
     @property
     def header_work_burst(self) -> int:
-        """Fields that were not seen before, and 64 bytes of a block each; calls earn 32."""
+        """Limit fields not seen before, and 64 bytes of a block each; calls earn 32."""
 
     @property
     def header_work_per_s(self) -> int: ...
 
     @property
     def small_data_burst(self) -> int:
-        """DATA frames that are neither the last of a stream nor large; calls earn two."""
+        """Limit DATA frames that are neither the last of a stream nor large; calls earn two."""
 
     @property
     def small_data_per_s(self) -> int: ...
@@ -125,15 +125,15 @@ class ServerLimits(Limits, Protocol):
 
     @property
     def window_updates_per_frame(self) -> int:
-        """For each stream opened and each DATA frame sent, beyond the burst."""
+        """Return how many each stream opened, and each DATA frame sent, adds to the burst."""
 
     @property
     def idle_ms_max(self) -> int:
-        """Without a call; 0: for ever."""
+        """Limit the time without a call; 0: for ever."""
 
     @property
     def stall_ms_max(self) -> int:
-        """Output that the peer does not let us send."""
+        """Limit how long output may wait that the peer does not let us send."""
 
 
 class Keepalive(Protocol):
@@ -141,15 +141,15 @@ class Keepalive(Protocol):
 
     @property
     def ping_interval_ms_min(self) -> int:
-        """Between pings of a connection to which we send nothing."""
+        """Return the least time between pings of a connection to which we send nothing."""
 
     @property
     def keepalive_interval_ms(self) -> int:
-        """Silence after which we ping."""
+        """Return the silence after which we ping."""
 
     @property
     def keepalive_timeout_ms(self) -> int:
-        """Silence after our ping that ends the connection."""
+        """Return the silence after our ping that ends the connection."""
 
 
 class Budget:

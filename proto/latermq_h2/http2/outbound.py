@@ -62,7 +62,7 @@ class Outbound:
         self._roomy = roomy
 
     def take(self) -> bytes:
-        """All bytes that may be written now."""
+        """Take all bytes that may be written now."""
         if self._ready:
             self._fill()
         if not self._parts:
@@ -79,14 +79,14 @@ class Outbound:
 
     @property
     def congested(self) -> bool:
-        """More than the bound could be written, if only somebody took it."""
+        """Tell whether more than the bound could be written, if only somebody took it."""
         if self.size > self._bytes_max:
             return True
         can_send = bool(self._ready) and self.window > 0
         return can_send and self.size + self.queued_bytes > self._bytes_max
 
     def put(self, data: bytes) -> None:
-        """Frames that need no window."""
+        """Append frames that need no window."""
         self._parts.append(data)
         self.size += len(data)
 
@@ -97,7 +97,7 @@ class Outbound:
     def send_whole(
         self, stream: Stream, block: bytes, body: Sequence[bytes], size: int, trailers: bytes
     ) -> None:
-        """Headers, a body of `size` bytes in pieces, trailers; b"": the body is the end."""
+        """Send headers, a body of `size` bytes in pieces, trailers; b"": the body is the end."""
         if not self._fits(stream, size):
             self.headers(stream, block)
             if size <= CHUNK_BYTES:
@@ -127,7 +127,7 @@ class Outbound:
         self._finished(stream)
 
     def _fits(self, stream: Stream, size: int) -> bool:
-        """So much DATA may go out at once, in one frame."""
+        """Tell whether so much DATA may be sent at once, in one frame."""
         return (
             size <= stream.window
             and size <= self.window
@@ -157,14 +157,14 @@ class Outbound:
         self._schedule(stream)
 
     def end(self, stream: Stream, trailers: bytes) -> None:
-        """Trailers after all that is queued; b"": END_STREAM without any."""
+        """Send trailers after all that is queued; b"": END_STREAM without any."""
         if stream.queue is None:
             self._write_end(stream, trailers)
         else:
             stream.trailers = trailers
 
     def has_room(self, stream: Stream) -> bool:
-        """Its producer may go on."""
+        """Tell whether the stream's producer may go on."""
         return stream.queued_bytes <= self._buffer_max and self.size <= self._bytes_max
 
     def want_room(self, stream: Stream) -> None:
@@ -175,7 +175,7 @@ class Outbound:
             self._crowded.append(stream)
 
     def drop(self, stream: Stream) -> None:
-        """The stream is gone; what it had queued is not sent."""
+        """Drop what a stream had queued: the stream is over."""
         stream.output_open = False
         stream.queue = None
         self.queued_bytes -= stream.queued_bytes
@@ -184,7 +184,7 @@ class Outbound:
         self.waiting.pop(stream.id, None)
 
     def grow(self, stream: Stream | None, bytes_count: int) -> bool:
-        """A WINDOW_UPDATE; False when the window would be too large."""
+        """Apply a WINDOW_UPDATE; False when the window would be too large."""
         if stream is None:
             self.window += bytes_count
             return self.window <= WINDOW_MAX
@@ -194,7 +194,7 @@ class Outbound:
         return stream.window <= WINDOW_MAX
 
     def set_initial_window(self, window: int, streams: Iterable[Stream]) -> bool:
-        """The peer's INITIAL_WINDOW_SIZE; False when a window would be too large."""
+        """Apply the peer's INITIAL_WINDOW_SIZE; False when a window would be too large."""
         delta = window - self.window_initial
         self.window_initial = window
         fits = True
@@ -221,7 +221,7 @@ class Outbound:
                 self._roomy(stream)
 
     def _send_one(self, stream: Stream, queue: deque[bytes | memoryview]) -> None:
-        """One DATA frame of a stream, small pieces merged, a large one cut."""
+        """Send a DATA frame of a stream, small pieces merged, a large one cut."""
         room = min(stream.window, self.window, self.frame_bytes_max)
         pieces: list[bytes | memoryview] = []
         size = 0
@@ -266,7 +266,7 @@ class Outbound:
 
 
 def widen(outbound: Outbound, bytes_count: int) -> None:
-    """A WINDOW_UPDATE of the connection. Raises ConnectionFault: of nothing, or too large."""
+    """Apply a connection's WINDOW_UPDATE. Raises ConnectionFault: of nothing, or too large."""
     if bytes_count == 0:
         raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a WINDOW_UPDATE of 0")
     if not outbound.grow(None, bytes_count):

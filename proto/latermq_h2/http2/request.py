@@ -39,7 +39,7 @@ OVERSIZED: Final = RequestHead({b":method": b"", b":scheme": b"", b":path": b""}
 
 
 def head_of(gist: Gist) -> RequestHead | Malformed:
-    """The head behind a gist, read once."""
+    """Return the head behind a gist, read once."""
     known = gist.meaning
     if known is None:
         known = gist.meaning = _read(gist.fields)
@@ -48,7 +48,7 @@ def head_of(gist: Gist) -> RequestHead | Malformed:
 
 
 def trailers_allowed(gist: Gist) -> bool:
-    """No pseudo field, nothing invalid."""
+    """Tell whether these may be trailers: no pseudo field, nothing invalid."""
     return all(entry[3] not in (PSEUDO, INVALID) for entry in gist.fields)
 
 

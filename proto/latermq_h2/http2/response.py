@@ -30,7 +30,7 @@ UNREADABLE: Final = -2
 
 
 def answer_of(gist: Gist) -> ResponseHead | Malformed:
-    """The block behind a gist, read once."""
+    """Return the block behind a gist, read once."""
     known = gist.meaning
     if known is None:
         known = gist.meaning = _read(gist.fields)

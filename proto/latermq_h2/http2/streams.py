@@ -42,19 +42,19 @@ class Sink(Protocol):
     """Who serves the requests. It may answer inside any of these."""
 
     def opened(self, stream: Stream, head: RequestHead, fields: list[Field], ended: bool) -> None:
-        """A request; `ended`: it has no body. `head` is OVERSIZED when its list is too large."""
+        """Take a request; `ended`: no body. `head` is OVERSIZED when its list is too large."""
 
     def received(self, stream: Stream, data: bytes, ended: bool) -> None:
-        """A piece of its body; give the bytes back with `consume`."""
+        """Take a piece of its body; give the bytes back with `consume`."""
 
     def reset(self, stream: Stream, code: int) -> None:
-        """The stream is gone before its answer was whole, by the peer, by us, or with all."""
+        """Give up a stream whose answer is not whole, reset by the peer, by us, or with all."""
 
     def roomy(self, stream: Stream) -> None:
-        """Who waited to send more may go on."""
+        """Let who waited to send more go on."""
 
     def completed(self, stream: Stream) -> None:
-        """The last frame of its answer is on its way."""
+        """Take note that the last frame of its answer is on its way."""
 
 
 class Streams:
@@ -116,7 +116,7 @@ class Streams:
             self._forget(stream)
 
     def output_finished(self, stream: Stream) -> None:
-        """The last frame of its answer was written."""
+        """Forget a stream whose answer's last frame was written; tell the sink."""
         self._resets.earn()
         self._control.budget.earn()
         if stream.input_open:
@@ -171,7 +171,7 @@ class Streams:
         self._sink.opened(stream, head, fields, ended)
 
     def _on_later_block(self, block: Block, now_ms: int) -> None:
-        """Trailers, or HEADERS where none may be."""
+        """Take trailers; refuse HEADERS where none may be. Raises ConnectionFault."""
         stream_id, ended, (_, _, gist) = block
         stream = self._open.get(stream_id)
         if stream is None:
@@ -230,7 +230,7 @@ class Streams:
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many small DATA frames")
 
     def _on_stray_data(self, stream_id: int, now_ms: int) -> None:
-        """DATA on a stream that is not open."""
+        """Drop or refuse DATA of a stream that is not open. Raises ConnectionFault: it is idle."""
         if stream_id == 0 or (stream_id > self.last_id and stream_id <= self.last_id_served):
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "DATA on an idle stream")
         if stream_id not in self._muted and stream_id <= self.last_id_served:
@@ -272,7 +272,7 @@ class Streams:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"{what} on an idle stream")
 
     def _refuse(self, stream_id: int, code: ErrorCode, now_ms: int) -> None:
-        """RST_STREAM for a stream nobody serves."""
+        """Send RST_STREAM for a stream nobody serves."""
         self._control.charge(now_ms, "errors")
         self._outbound.put(frames.rst_stream(stream_id, code))
         self._muted.add(stream_id)
