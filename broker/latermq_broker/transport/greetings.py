@@ -54,7 +54,7 @@ def watch(greeting: Greeting, loop: asyncio.AbstractEventLoop) -> None:
 
 
 async def first_byte(accepted: socket.socket) -> int:
-    """Raises ProxyError: it was closed."""
+    """Peek at the first byte. Raises ProxyError: it was closed."""
     return (await _peek(accepted, 1))[0]
 
 
@@ -80,7 +80,7 @@ async def read_proxy_header(accepted: socket.socket) -> ProxyHeader:
 
 
 async def _peek(accepted: socket.socket, least: int, most: int = 0) -> bytes:
-    """Bytes left in the socket, at least so many. Raises ProxyError at its end."""
+    """Peek at bytes left in the socket, at least so many. Raises ProxyError at its end."""
     known = -1
     while True:
         try:

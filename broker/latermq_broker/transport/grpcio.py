@@ -110,15 +110,15 @@ class GrpcioCall:
         return REPLY_BYTES_MAX
 
     def reserve_reply(self, bytes_count: int) -> None:
-        """Nothing: what grpc has queued is not told."""
+        """Do nothing: grpc does not say what it has queued."""
 
     @property
     def has_headers(self) -> bool:
-        """There is more to say before the answer than grpc says by itself."""
+        """Tell whether there is more to say before the answer than grpc says by itself."""
         return self.extra.compress or bool(self.extra.headers)
 
     async def send_headers(self) -> None:
-        """Once, before anything else is sent."""
+        """Send the headers, once, before anything else."""
         if self.extra.headers_sent:
             return
         self.extra.headers_sent = True
@@ -127,7 +127,7 @@ class GrpcioCall:
         await self._context.send_initial_metadata(tuple(self.extra.headers))
 
     async def write(self, element: bytes) -> None:
-        """An element of a stream, after the headers."""
+        """Write an element of a stream, after the headers."""
         if self.has_headers:
             await self.send_headers()
         await self._context.write(element)
@@ -152,7 +152,7 @@ class GrpcioCall:
             await self._context.abort(STATUS_CODES[GrpcCode.UNKNOWN], "internal error")
 
     def _cancel(self) -> None:
-        """The reply did not get out whole: run what was asked for this case, each once."""
+        """Run what was asked for a reply that did not get out whole, each once."""
         self._cancelled = True
         callbacks, self._on_cancel = self._on_cancel, []
         for callback in callbacks:
@@ -192,7 +192,7 @@ class GrpcioServer:
 
     @property
     def address(self) -> str:
-        """`HOST:PORT` as bound; the port is known after `start`."""
+        """Return `HOST:PORT` as bound; the port is known after `start`."""
         return _join(self._host, self._port)
 
     async def start(self) -> None:
@@ -269,7 +269,7 @@ def _unary(handler: Unary, call_of: CallOf) -> Callable[[bytes, Any], Awaitable[
 def _admitted(
     method: Method, admit: Admit, call_of: CallOf
 ) -> Callable[[AsyncIterator[bytes], Any], Awaitable[None]]:
-    """A method of one request that is received, and inflated, only if the call may come in."""
+    """Make a method that receives, and inflates, its one request only if the call may come in."""
 
     async def serve(requests: AsyncIterator[bytes], context: Any) -> None:
         async with call_of(context) as call:
@@ -290,7 +290,7 @@ def _admitted(
 
 
 async def _write_all(result: Any, call: GrpcioCall) -> None:
-    """Whatever a handler of a server stream made."""
+    """Write whatever a handler of a server stream made."""
     if isinstance(result, AsyncIterator):
         async for element in result:
             await call.write(element)

@@ -31,7 +31,7 @@ class Handshakes(Generic[Item]):
 
     @property
     def waiting(self) -> bool:
-        """Somebody waits for a turn."""
+        """Tell whether somebody waits for a turn."""
         return bool(self._waiting)
 
     def wait(self, address: str, item: Item) -> None:
@@ -58,7 +58,7 @@ class Handshakes(Generic[Item]):
         return started, given_up
 
     def next_ms(self, now_ms: int) -> int | None:
-        """When to call `start` again; None: nobody waits."""
+        """Return when to call `start` again, in ms; None: nobody waits."""
         if not self._waiting:
             return None
         if self._going_count < self._going_max:
@@ -67,7 +67,7 @@ class Handshakes(Generic[Item]):
         return max(now_ms, next(iter(most.values())) + REST_MS)
 
     def leave(self, address: str, item: Item) -> None:
-        """It is over, however it ended, or nobody waits for its turn any more."""
+        """Take out an item: it is over, however it ended, or nobody waits for its turn any more."""
         going = self._going.get(address)
         if going is not None and item in going:
             self._take(address, item)

@@ -114,26 +114,26 @@ class LeanServer:
 
     @property
     def address(self) -> str:
-        """`HOST:PORT` as bound; the port is known after `start`."""
+        """Return `HOST:PORT` as bound; the port is known after `start`."""
         return self._listener.address
 
     @property
     def calls(self) -> int:
-        """Open now, on all connections."""
+        """Count the calls open now, on all connections."""
         return self._shared.calls
 
     @property
     def connections(self) -> int:
-        """Open now."""
+        """Count the connections open now."""
         return len(self._connections)
 
     @property
     def counts(self) -> Counts:
-        """What was served and what was refused since the start."""
+        """Return what was served and what was refused since the start."""
         return self._shared.counts
 
     def figures(self) -> TransportFigures:
-        """The counts, and what is open now."""
+        """Gather the counts, and what is open now."""
         counts = self._shared.counts
         return TransportFigures(
             calls=counts.calls,
@@ -147,7 +147,7 @@ class LeanServer:
 
     @property
     def sockets(self) -> list[socket.socket]:
-        """Those that listen now."""
+        """Return the sockets that listen now."""
         return self._listener.sockets
 
     async def start(self, sockets: Sequence[socket.socket] = ()) -> None:
@@ -204,7 +204,7 @@ class LeanServer:
         return not self._cut_off
 
     async def _quiet(self, wait_s: float) -> bool:
-        """Wait until nothing that was begun is left; whether that came to be."""
+        """Wait until nothing that was begun is left; tell whether that came to be."""
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 while not all(each.is_quiet for each in self._connections):

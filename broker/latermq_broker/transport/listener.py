@@ -86,7 +86,7 @@ class Listener:
 
     @property
     def sockets(self) -> list[socket.socket]:
-        """Those that listen now."""
+        """Return the sockets that listen now."""
         return list(self._sockets)
 
     def start(self, sockets: Sequence[socket.socket] = ()) -> None:
@@ -116,7 +116,7 @@ class Listener:
         self._sockets.clear()
 
     async def greeted(self, wait_ms: int) -> None:
-        """After `stop`: let those that are being greeted be handed over; then drop them."""
+        """Let those that are being greeted be handed over, after `stop`; then drop them."""
         tasks = [
             greeting.task
             for of_host in self._greetings.values()
@@ -129,7 +129,7 @@ class Listener:
             task.cancel()
 
     def left(self, host: str) -> None:
-        """A connection from `host` is gone."""
+        """Count a connection from `host` out."""
         self._count -= 1
         self._open[host] -= 1
         if self._open[host] <= 0:
@@ -240,7 +240,7 @@ class Listener:
             self.complain("connection not accepted", greeting.peer, greeting.why_ended or why)
 
     async def _serve(self, greeting: Greeting, made: list[ShellProtocol]) -> None:
-        """Raises OSError, ProxyError: it says nothing that is served."""
+        """Serve what the peer says. Raises OSError, ProxyError: it says nothing that is served."""
         accepted, host, peer = greeting.accepted, greeting.host, greeting.peer
         name = accepted.getsockname()
         local = join(name[0], name[1])
@@ -316,7 +316,7 @@ class Listener:
 
 
 def bound(setting: str, host: str, port: int) -> list[socket.socket]:
-    """Sockets at every address of `host`, not listening yet. Raises ConfigError."""
+    """Bind sockets at every address of `host`, not listening yet. Raises ConfigError."""
     sockets: list[socket.socket] = []
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -337,7 +337,7 @@ def bound(setting: str, host: str, port: int) -> list[socket.socket]:
 
 
 def room_for_connections(wanted: int) -> int:
-    """How many the limit of open files allows, after raising it as far as that may be."""
+    """Count how many of `wanted` the limit of open files allows, raised as far as may be."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + FD_HEADROOM
     if soft == resource.RLIM_INFINITY or soft >= needed:
@@ -362,7 +362,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def trusted_networks(text: str) -> list[Network]:
-    """Raises ConfigError."""
+    """Parse the networks that are trusted, separated by commas. Raises ConfigError."""
     try:
         return [ipaddress.ip_network(word.strip()) for word in text.split(",") if word.strip()]
     except ValueError as error:

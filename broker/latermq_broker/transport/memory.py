@@ -81,7 +81,7 @@ class Freed:
         self.count = 0
 
     def look(self) -> None:
-        """Call about once a second."""
+        """Give memory back if it is time; call about once a second."""
         held, recent_peak = 0, 0
         for each in self._counted:
             held += each.held_bytes

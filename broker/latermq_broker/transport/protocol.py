@@ -33,11 +33,11 @@ class Owner(Protocol):
     def left(self, protocol: "ShellProtocol") -> None: ...
 
     def behind(self, protocol: "ShellProtocol") -> None:
-        """It holds more than a small answer that its peer has not read."""
+        """Watch a connection: it holds more than a small answer that its peer has not read."""
 
     @property
     def turns(self) -> Turns:
-        """Where a connection waits that has input left."""
+        """Return where a connection waits that has input left."""
 
 
 class ShellProtocol(asyncio.Protocol):
@@ -138,7 +138,7 @@ class ShellProtocol(asyncio.Protocol):
     # --- the server and the calls ask -------------------------------------------------------
 
     def wake(self) -> None:
-        """Output was made outside of a read: write it soon."""
+        """Write output soon that was made outside of a read."""
         if not self._flush_asked:
             self._flush_asked = True
             self._loop.call_soon(self._flush_soon)
@@ -167,7 +167,7 @@ class ShellProtocol(asyncio.Protocol):
 
     @property
     def taken_bytes(self) -> int:
-        """Written so far."""
+        """Count the bytes written so far."""
         return self.connection.outbound.taken
 
     def end_unread(self) -> None:
@@ -236,7 +236,7 @@ class ShellProtocol(asyncio.Protocol):
         self._settle()
 
     def _close(self) -> None:
-        """All is written or cannot be; let the peer read it, then be gone."""
+        """Close, as all is written or cannot be; let the peer read it first."""
         if self._closing:
             return
         self._closing = True

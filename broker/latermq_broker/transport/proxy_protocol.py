@@ -30,7 +30,7 @@ class ProxyHeader:
 
 
 def parse(data: bytes) -> ProxyHeader | None:
-    """The header at the start of `data`; None: it may be one, more bytes are needed.
+    """Parse the header at the start of `data`; None: it may be one, more bytes are needed.
 
     A header of size 0: the input does not begin with one. Raises ProxyError.
     """

@@ -23,7 +23,7 @@ class Reader(Protocol):
 
     @property
     def taken_bytes(self) -> int:
-        """Written so far."""
+        """Count the bytes written so far."""
 
     def end_unread(self) -> None:
         """Reset what waits, or end all if nothing can be written."""
@@ -58,7 +58,7 @@ class SlowReaders:
         return len(self._marks)
 
     def watch(self, reader: Reader) -> None:
-        """It holds more than a small answer; again does nothing."""
+        """Watch a reader: it holds more than a small answer; again does nothing."""
         if reader not in self._marks:
             self._marks[reader] = _Mark(self._now_ms(), reader.taken_bytes)
 

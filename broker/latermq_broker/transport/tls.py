@@ -60,7 +60,7 @@ class CertificateFiles:
         self._context = self._load()
 
     def current(self, now_ms: int) -> ssl.SSLContext:
-        """The context for the next handshake."""
+        """Return the context for the next handshake."""
         if now_ms - self._looked_ms >= LOOK_MS:
             self._looked_ms = now_ms
             stamps = self._stamps()
@@ -85,7 +85,7 @@ class CertificateFiles:
         return tuple(file.stat().st_mtime_ns if file.exists() else 0 for file in files)
 
     def _load(self) -> ssl.SSLContext:
-        """Raises ConfigError, with the file's name."""
+        """Load the certificates into a context. Raises ConfigError, with the file's name."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_ciphers(CIPHERS)
@@ -110,7 +110,7 @@ class CertificateFiles:
 
 
 def _require_pem(setting: str, path: Path) -> None:
-    """Raises ConfigError: it cannot be read, or is of another kind."""
+    """Check a PEM file. Raises ConfigError: it cannot be read, or is of another kind."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -128,7 +128,7 @@ def common_name(certificate: Mapping[str, Any] | None) -> str:
 
 
 def _make_own(certificate_path: Path, key_path: Path) -> None:
-    """A self-signed certificate for this host's names. Raises ConfigError."""
+    """Make a self-signed certificate for this host's names. Raises ConfigError."""
     try:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization
@@ -171,7 +171,7 @@ def _make_own(certificate_path: Path, key_path: Path) -> None:
 
 
 def _write_whole(path: Path, data: bytes, mode: int) -> None:
-    """All of it or nothing, never readable by more than `mode` says."""
+    """Write a file whole or not at all, never readable by more than `mode` says."""
     temporary = path.with_suffix(".new")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     with os.fdopen(descriptor, "wb") as file:

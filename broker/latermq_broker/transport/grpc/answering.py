@@ -58,7 +58,7 @@ class Answers:
         self._loop = asyncio.get_running_loop()
 
     def answer(self, call: LeanCall, message: bytes) -> None:
-        """The whole answer is one message."""
+        """Send a whole answer of one message."""
         gzip_from = self._gzip_from(call)
         prefix, body = framed(message, gzip_from)
         if call.added is None:  # nearly always
@@ -74,7 +74,7 @@ class Answers:
         )
 
     def answer_all(self, call: LeanCall, messages: Iterable[bytes]) -> None:
-        """The whole answer is these messages."""
+        """Send a whole answer of these messages."""
         gzip_from = self._gzip_from(call)
         headers, trailers = self._headers(call, gzip_from), self._trailers(call)
         pieces: list[bytes] = []
@@ -115,7 +115,7 @@ class Answers:
         self._outbound.end(stream, block)
 
     def failed(self, call: LeanCall, error: BaseException) -> None:
-        """A handler raised."""
+        """End a call whose handler raised: with the status of a CallAborted, or UNKNOWN."""
         if isinstance(error, CallAborted):
             self.abort(call, error.code, error.message)
             return
@@ -128,12 +128,12 @@ class Answers:
         later.listen(partial(self._settled, call))
 
     def awaited(self, call: LeanCall, future: asyncio.Future[Any]) -> None:
-        """Its result is the answer."""
+        """Answer with the future's result, once it has it."""
         self._work(call, future)
         future.add_done_callback(partial(self._done, call))
 
     def each(self, call: LeanCall, elements: AsyncIterator[bytes]) -> None:
-        """Its elements are the answer."""
+        """Answer with the elements, as they come."""
         send = partial(self._send_each, call, elements)
         self._work(call, self._loop.create_task(then_closed(send, elements)))
 
@@ -156,7 +156,7 @@ class Answers:
             self._answer_late(call, None, future.result())
 
     def _answer_late(self, call: LeanCall, error: BaseException | None, value: Any) -> None:
-        """A handler came to its end after it was called; its call may be over."""
+        """Answer when a handler ended after it was called; its call may be over."""
         if call.stream.call is not call or call.answered:
             if error is not None and not isinstance(error, CallAborted):
                 log.error("handler failed", extra={"rpc": call.path}, exc_info=error)

@@ -49,7 +49,7 @@ class Arrivals:
         self._wake = wake
 
     def put(self, call: LeanCall, data: bytes, ended: bool) -> None:
-        """A piece of a request that did not come at once."""
+        """Keep a piece of a request that did not come at once; give up what may not be kept."""
         try:
             self._keep(call, data, ended)
         except CallAborted as error:
@@ -61,7 +61,7 @@ class Arrivals:
                 self.ended(call)
 
     def inbox_of(self, call: LeanCall) -> Inbox:
-        """Where the messages of a stream wait for its handler."""
+        """Make the inbox in which the messages of a stream wait for its handler."""
         assembly = Assembly(self._shared.bytes_max(call.head.method), call.head.encoding)
         holds = partial(self._holds, call)
         return Inbox(assembly, partial(self._consumed, call), holds, self._shared.long_messages)
@@ -77,7 +77,7 @@ class Arrivals:
         self._wake()
 
     def unknown(self, call: LeanCall) -> None:
-        """A read ended before the call had said what it wants; or it is public."""
+        """Set apart a call that had not said what it wants when a read ended, or that is public."""
         if not (call.is_bidi or self._admit(call)):
             return
         refused = self._calls.set_apart(call, self._shared.now_ms())
@@ -145,7 +145,7 @@ class Arrivals:
             self._shared.memory.waits(call, call.own_bytes + grown_bytes(kept_bytes))
 
     def ended(self, call: LeanCall) -> None:
-        """The caller sends no more."""
+        """Take the end of a request: the caller sends no more."""
         request = call.request
         if call.inbox is not None:
             call.inbox.close()

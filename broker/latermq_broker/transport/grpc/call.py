@@ -179,7 +179,7 @@ class LeanCall:
         await self.room
 
     def cancel(self) -> None:
-        """The answer will not get out whole: stop the work, run what was asked for this case."""
+        """Stop the work, as the answer will not get out whole; run what was asked for this case."""
         if self.cancelled:
             return
         self.cancelled = True
@@ -194,7 +194,7 @@ class LeanCall:
             self.work.cancel()
 
     def release(self) -> None:
-        """The stream is over; keep nothing alive."""
+        """Keep nothing alive: the stream is over."""
         self._callbacks = None
         self.drop_input()
         self.inbox = None
@@ -211,7 +211,7 @@ class LeanCall:
         return CALL_BYTES + FIELD_BYTES * len(self._fields) + texts
 
     def wake(self) -> None:
-        """There is room for more output."""
+        """Wake who waits for room for more output."""
         if self.room is not None and not self.room.done():
             self.room.set_result(None)
 
@@ -267,16 +267,16 @@ class Inbox:
 
     @property
     def has_message(self) -> bool:
-        """Something came of a message."""
+        """Tell whether something of a message came."""
         return self._assembly.bytes_kept > 0
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """Close the inbox: nothing more comes."""
         self._ended = True
         self._wake()
 
     def clear(self) -> None:
-        """Nothing more is wanted."""
+        """Drop what waits and close the inbox: nothing more is wanted."""
         self._assembly.clear()
         self._owed = 0
         self.close()
@@ -285,7 +285,7 @@ class Inbox:
         return self
 
     async def __anext__(self) -> bytes:
-        """The next message.
+        """Wait for the next message and return it.
 
         Raises:
             CallAborted: it is none, too large, or not whole when the client ends its stream.

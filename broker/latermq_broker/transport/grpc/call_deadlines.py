@@ -39,7 +39,7 @@ class Deadlines:
         self._loop = asyncio.get_running_loop()
 
     def look(self) -> None:
-        """After a read: a timer for who has little time, another look soon for the others."""
+        """Set, after a read, a timer for who has little time; look again soon for the others."""
         opened, self.opened = self.opened, []
         for call in opened:
             if call.stream.call is not call or call.answered:

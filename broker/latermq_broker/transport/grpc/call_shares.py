@@ -55,17 +55,17 @@ class Ranking:
         self._by_rank: list[dict[Holder, None]] = [{}]
 
     def up(self, holder: Holder) -> None:
-        """It has one more."""
+        """Rank a holder higher: it has one more."""
         self._move(holder, holder.rank + 1)
 
     def down(self, holder: Holder) -> None:
-        """It has one less."""
+        """Rank a holder lower: it has one less."""
         self._move(holder, holder.rank - 1)
         while len(self._by_rank) > 1 and not self._by_rank[-1]:
             self._by_rank.pop()
 
     def first(self) -> Holder:
-        """One that has most; somebody has some."""
+        """Find a holder that has most; somebody has some."""
         return next(iter(self._by_rank[-1]))
 
     def _move(self, holder: Holder, rank: int) -> None:
@@ -110,7 +110,7 @@ class CallPool:
         self._setting = setting
 
     def refusal(self, connection: Holder, address: Holder) -> Refused | None:
-        """Why one more may not be opened now, if so."""
+        """Say why one more may not be opened now; None: it may."""
         left = self.count_max - self.count
         if left <= 0:
             return self._refused("at once", "on this broker", self.count, self.count_max)
@@ -129,13 +129,13 @@ class CallPool:
         return None
 
     def enter(self, connection: Holder, address: Holder) -> None:
-        """One more is open."""
+        """Count one more open call."""
         self.count += 1
         connection.open[self._kind] += 1
         address.open[self._kind] += 1
 
     def leave(self, connection: Holder, address: Holder) -> None:
-        """One is over."""
+        """Count a call out: it is over."""
         self.count -= 1
         connection.open[self._kind] -= 1
         address.open[self._kind] -= 1
@@ -159,7 +159,7 @@ class Addresses:
         return len(self._holders)
 
     def join(self, peer: str) -> Holder:
-        """The address of one more connection, from `host:port`."""
+        """Count one more connection of the address in `host:port`; return its holder."""
         name = owner_of(peer)
         holder = self._holders.get(name)
         if holder is None:
@@ -168,7 +168,7 @@ class Addresses:
         return holder
 
     def leave(self, peer: str, holder: Holder) -> None:
-        """The connection is gone."""
+        """Count a connection of the address out; forget the address with its last."""
         holder.connections -= 1
         if holder.connections == 0:
             self._holders.pop(owner_of(peer), None)
@@ -178,7 +178,7 @@ HERE: Final = "loopback"
 
 
 def owner_of(peer: str) -> str:
-    """Who counts as one: an IPv4 address, an IPv6 network of 64 bits, this machine."""
+    """Name who counts as one: an IPv4 address, an IPv6 network of 64 bits, this machine."""
     host = peer.rpartition(":")[0].strip("[]").partition("%")[0]
     try:
         address = ipaddress.ip_address(host)

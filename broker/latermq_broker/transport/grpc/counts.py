@@ -25,16 +25,16 @@ class Counts:
         self._others[kind, reason] += 1
 
     def of(self, kind: str) -> dict[str, int]:
-        """By reason."""
+        """Return the counts of a kind, by reason."""
         return {reason: count for (each, reason), count in self._others.items() if each == kind}
 
     @property
     def others(self) -> Mapping[tuple[str, str], int]:
-        """What was added, by kind and reason."""
+        """Return what was added, by kind and reason."""
         return self._others
 
     def facts(self) -> dict[str, object]:
-        """Everything that happened, for a log line."""
+        """Gather everything that happened, for a log line."""
         return {
             "calls": self.calls,
             "connections": self.connections,

@@ -34,14 +34,14 @@ class AnswerExtra:
         self._size = 0
 
     def add_header(self, name: str, value: str | bytes) -> None:
-        """Raises ValueError: not metadata, too much of it, or too late."""
+        """Add a header. Raises ValueError: not metadata, too much of it, or too late."""
         if self.headers_sent:
             raise ValueError(f"{name}: the headers are out")
         self._count(name, value)
         self.headers.append((name, value))
 
     def add_trailer(self, name: str, value: str | bytes) -> None:
-        """Raises ValueError: not metadata, or too much of it."""
+        """Add a trailer. Raises ValueError: not metadata, or too much of it."""
         self._count(name, value)
         self.trailers.append((name, value))
 
@@ -85,7 +85,7 @@ def _decoded(text: bytes) -> bytes:
 
 
 def shown(fields: list[Field], kind: int) -> list[tuple[str, str | bytes]]:
-    """Fields of this kind as a handler sees them, in their order; malformed `-bin` left out."""
+    """List the fields of this kind as a handler sees them, in order; malformed `-bin` left out."""
     shown_fields: list[tuple[str, str | bytes]] = []
     for raw_name, value, _, each in fields:
         if each != kind:

@@ -87,7 +87,7 @@ class BegunCalls:
 
     @property
     def is_crowded(self) -> bool:
-        """A stream's handler begins with its first message, and not before: most would be ended."""
+        """Tell whether a stream's handler must wait for its first message: most would be ended."""
         return 2 * self.count > self._count_max
 
     def add(self, call: LeanCall, mine: Holder, address: Holder, now_ms: int) -> Refused | None:
@@ -107,7 +107,7 @@ class BegunCalls:
         return None
 
     def remove(self, call: LeanCall, mine: Holder, address: Holder) -> None:
-        """It is known, or over."""
+        """Take out a call: it is known, or over."""
         assert address.ranked is not None
         self.count -= 1
         del mine.begun[call]
@@ -195,7 +195,7 @@ class ConnectionCalls:
         return refused
 
     def know(self, call: LeanCall) -> None:
-        """Its request is whole, or a first message came."""
+        """Count a call as known: its request is whole, or a first message came."""
         if call.head.method.public:
             return
         call.known = True
@@ -203,13 +203,13 @@ class ConnectionCalls:
             self._put_back(call)
 
     def close(self, call: LeanCall) -> None:
-        """It is over."""
+        """Count a call out: it is over."""
         self._server.all.leave(self._mine, self._address)
         if call.is_apart:
             self._put_back(call)
 
     def leave(self) -> None:
-        """The connection is over, with all its calls; again does nothing."""
+        """Leave the address when the connection and its calls are over; again does nothing."""
         if self._address is not NOWHERE:
             self._server.addresses.leave(self._peer, self._address)
             self._address = NOWHERE

@@ -54,11 +54,11 @@ class ReplyBudget:
 
     @property
     def scarce(self) -> bool:
-        """More than half of it is held."""
+        """Tell whether more than half of it is held."""
         return self.held_bytes > self.bytes_max // 2
 
     def change(self, bytes_count: int) -> None:
-        """So much more is held, or less."""
+        """Count so many bytes more as held, or less; some who wait may be woken by less."""
         self.held_bytes += bytes_count
         if bytes_count > 0:
             if self.held_bytes > self.peak_bytes:
@@ -93,7 +93,7 @@ class ConnectionReplies:
 
     @property
     def held(self) -> int:
-        """Bytes that wait now."""
+        """Count the bytes that wait now."""
         return self._outbound.size + self._outbound.queued_bytes + self._reserved + self.buffered
 
     def tell(self) -> int:
@@ -105,12 +105,12 @@ class ConnectionReplies:
         return held
 
     def forget(self) -> None:
-        """The connection is over, with all it held."""
+        """Count out all the connection held: it is over."""
         self._budget.change(-self._counted)
         self._counted = 0
 
     def room(self) -> int:
-        """What a large answer may take, now; 0 or less: nothing."""
+        """Count the bytes that a large answer may take, now; 0 or less: none."""
         held = self.held
         budget = self._budget
         free = budget.bytes_max - budget.held_bytes - held + self._counted
@@ -118,11 +118,11 @@ class ConnectionReplies:
 
     @property
     def crowded(self) -> bool:
-        """Who answers in many pieces waits: half of the room is for those who do not."""
+        """Tell whether who answers in many pieces waits: half of the room is for others."""
         return self._budget.scarce or self.room() <= 0
 
     def check(self) -> int:
-        """`room`.
+        """Return the room there is, in bytes.
 
         Raises:
             TooManyRequestsError: there is none.
@@ -133,7 +133,7 @@ class ConnectionReplies:
         return room
 
     def why(self) -> str:
-        """Why there is no room, with the numbers."""
+        """Say why there is no room, with the numbers."""
         budget = self._budget
         return (
             f"{self.held} bytes of answers wait to be read on this connection, at most "
@@ -164,7 +164,7 @@ class ConnectionReplies:
 
     @property
     def full(self) -> bool:
-        """Not even small answers are made any more."""
+        """Tell whether not even small answers are made any more."""
         held = self.held
         if held <= SMALL_BYTES:
             return False

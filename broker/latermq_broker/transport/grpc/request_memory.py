@@ -54,7 +54,7 @@ class RequestMemory:
 
     @property
     def waiting(self) -> int:
-        """Calls that wait for the rest of their request."""
+        """Count the calls that wait for the rest of their request."""
         return len(self._waiting)
 
     def waits(self, call: LeanCall, bytes_count: int) -> None:
@@ -70,7 +70,7 @@ class RequestMemory:
         self.holds(call, bytes_count)
 
     def stops_waiting(self, call: LeanCall) -> None:
-        """Its request, or a message of its stream, is whole: no deadline any more."""
+        """End the deadline of a call: its request, or a message of its stream, is whole."""
         self._waiting.pop(call, None)
 
     def holds(self, call: LeanCall, bytes_count: int) -> None:
@@ -117,7 +117,7 @@ class RequestMemory:
                 self._give_up(oldest, GrpcCode.RESOURCE_EXHAUSTED, text)
 
     def forget(self, call: LeanCall) -> None:
-        """Its answer is out, or it is gone: nothing is held any more."""
+        """Hold nothing for a call any more: its answer is out, or it ended."""
         if self._waiting:
             self._waiting.pop(call, None)
         if call.held_bytes:

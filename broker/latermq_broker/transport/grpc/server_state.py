@@ -50,7 +50,7 @@ class Shared:
 
     @property
     def calls(self) -> int:
-        """Open now."""
+        """Count the calls open now."""
         return self.open.all.count
 
     def bytes_max(self, method: Method) -> int:

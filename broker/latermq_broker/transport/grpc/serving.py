@@ -97,7 +97,7 @@ class GrpcConnection:
         self.calls = ConnectionCalls(shared.open, peer)
 
     def serve(self, connection: Connection) -> None:
-        """Called once, before anything is received."""
+        """Serve this connection; call once, before anything is received."""
         self.connection = connection
         shared = self._shared
         self.replies = ConnectionReplies(shared.replies, connection.outbound)
@@ -111,7 +111,7 @@ class GrpcConnection:
         self.origin.replies, self.origin.give_up = self.replies, self._arrivals.give_up
 
     def receive(self, data: bytes) -> None:
-        """Input for the connection; the work it causes is bounded."""
+        """Handle input for the connection; the work it causes is bounded."""
         now_ms = self._shared.now_ms()
         self._now_ms = now_ms
         self._turn.begin(now_ms)
@@ -123,7 +123,7 @@ class GrpcConnection:
             self._count_input(self.connection.input_bytes)
 
     def lost(self) -> None:
-        """The peer is gone: every call is reset, and what came is of no use any more."""
+        """Reset every call: the peer is lost, and what came is of no use any more."""
         self.connection.lost()
         self._count_input(0)
         self._turn.end(is_behind=False)
@@ -268,7 +268,7 @@ class GrpcConnection:
         return True
 
     def _run_on(self, call: LeanCall, result: Any) -> None:
-        """The handler answers later, or with something rarer than a list."""
+        """Answer for a handler that does so later, or with something rarer than a list."""
         if isinstance(result, AsyncIterator):
             self.answers.each(call, result)
         elif isawaitable(result):

@@ -18,26 +18,26 @@ _PLAIN: Final = frozenset(range(0x20, 0x7F)) - {0x25}
 
 
 def escaped(message: str) -> bytes:
-    """grpc-message: UTF-8, percent-encoded where it is not printable ASCII."""
+    """Escape a grpc-message: UTF-8, percent-encoded where it is not printable ASCII."""
     raw = message.encode("utf-8", "replace")[:MESSAGE_BYTES_MAX]
     return b"".join(bytes((byte,)) if byte in _PLAIN else b"%%%02X" % byte for byte in raw)
 
 
 @lru_cache(maxsize=256)
 def trailers(code: GrpcCode, message: str) -> bytes:
-    """Ends an answer of which something was sent."""
+    """Encode the trailers that end an answer of which something was sent."""
     return encode(_status(code, message))
 
 
 @lru_cache(maxsize=256)
 def only(code: GrpcCode, message: str) -> bytes:
-    """A whole answer: headers and trailers in one block."""
+    """Encode a whole answer: headers and trailers in one block."""
     more = (ACCEPT_ENCODING,) if code is GrpcCode.UNIMPLEMENTED else ()
     return encode((*_CONTENT, *_status(code, message), *more))
 
 
 def http_only(status: int) -> bytes:
-    """The answer to what is not gRPC."""
+    """Encode the answer to what is not gRPC."""
     return encode([(b":status", str(status).encode()), (b"content-length", b"0")])
 
 

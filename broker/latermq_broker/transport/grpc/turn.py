@@ -21,7 +21,7 @@ class Turn:
         self._is_behind = False  # more of its input waits
 
     def begin(self, now_ms: int) -> None:
-        """Some input came, or some is left."""
+        """Begin a turn: some input came, or some is left."""
         behind = self._shared.behind
         self._calls_left = max(WORK_CALLS_MIN, WORK_CALLS_MAX // (1 + behind // 2))
         self._until_ms = now_ms + WORK_MS_MAX
