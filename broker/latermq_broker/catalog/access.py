@@ -54,9 +54,9 @@ class Grant:
 
 
 def covers(pattern: str, name: str) -> bool:
-    """`orders` is itself, `orders-*` what begins with it, `*` all names users may choose.
+    """Tell whether a pattern covers a name: `orders` itself, `orders-*` what begins so, `*` all.
 
-    The broker's own names (%DLQ%group) are covered only by a pattern that begins as they do.
+    Names users may not choose (%DLQ%group) are covered only by a pattern that begins as they do.
     """
     if not pattern.endswith(ALL):
         return pattern == name
@@ -93,7 +93,7 @@ class User:
         return self._changed(kind, pattern, self._rights(kind, pattern) | rights)
 
     def revoked(self, kind: Kind, pattern: str, rights: frozenset[Right]) -> "User":
-        """Without these rights on this very pattern; other patterns are as they were."""
+        """Return the user without these rights on this very pattern; other patterns stay."""
         return self._changed(kind, pattern, self._rights(kind, pattern) - rights)
 
     def _rights(self, kind: Kind, pattern: str) -> frozenset[Right]:
@@ -113,7 +113,7 @@ class User:
 
 
 def encode_user(user: User) -> bytes:
-    """The JSON body of an ACCESS record that puts a user, its secret included."""
+    """Encode the JSON body of an ACCESS record that puts a user, its secret included."""
     return json.dumps(asdict(user), separators=(",", ":"), sort_keys=True).encode()
 
 
@@ -142,7 +142,7 @@ class Users:
         return self._users.get(access_key)
 
     def all(self) -> list[User]:
-        """By access key."""
+        """Return the users by access key."""
         return sorted(self._users.values(), key=lambda user: user.access_key)
 
     def put(self, user: User) -> None:
@@ -154,7 +154,7 @@ class Users:
         self.version += 1
 
     def snapshot(self) -> bytes:
-        """The checkpoint section `users`; empty without users."""
+        """Encode the checkpoint section `users`; empty without users."""
         if not self._users:
             return b""
         users = [asdict(user) for user in self.all()]

@@ -97,11 +97,11 @@ class Topic:
         return usual_ms if self.dedup_window_ms == UNSET else self.dedup_window_ms
 
     def queue_of(self, order_key: int) -> int:
-        """The queue of a message group: the same for ever, when the topic gets more queues too."""
+        """Pick a message group's queue: the same for ever, when the topic gets more queues too."""
         return order_key % (self.ordered_queue_count or self.queue_count)
 
     def queue_of_priority(self, priority: int) -> int:
-        """In a topic of type PRIORITY every priority has a queue; those above the last share it."""
+        """Pick a priority's queue in a topic of type PRIORITY; those above the last share it."""
         return min(max(priority, 0), self.queue_count - 1)
 
 
@@ -126,7 +126,7 @@ class Group:
 
 
 def encode_topic(topic: Topic) -> bytes:
-    """The JSON body of a CONFIG record that puts a topic."""
+    """Encode the JSON body of a CONFIG record that puts a topic."""
     return _dump(_topic_fields(topic))
 
 
@@ -136,7 +136,7 @@ def decode_topic(body: bytes) -> Topic:
 
 
 def encode_group(group: Group) -> bytes:
-    """The JSON body of a CONFIG record that puts a group."""
+    """Encode the JSON body of a CONFIG record that puts a group."""
     return _dump(_group_fields(group))
 
 
@@ -207,7 +207,7 @@ class Catalog:
         return self._topics.get(topic_id)
 
     def topics(self) -> list[Topic]:
-        """By name."""
+        """Return the topics by name."""
         return sorted(self._topics.values(), key=lambda topic: topic.name)
 
     def topic_count(self) -> int:
@@ -227,7 +227,7 @@ class Catalog:
         return self._groups.get(group_id)
 
     def groups(self) -> list[Group]:
-        """By name."""
+        """Return the groups by name."""
         return sorted(self._groups.values(), key=lambda group: group.name)
 
     def group_count(self) -> int:
@@ -292,5 +292,5 @@ class Catalog:
 
 
 def consumer_group_of(dlq_topic: str) -> str | None:
-    """The group whose dead letters a `%DLQ%` topic holds."""
+    """Name the group whose dead letters a `%DLQ%` topic holds; None: it is no such topic."""
     return dlq_topic[len(DLQ_PREFIX) :] if dlq_topic.startswith(DLQ_PREFIX) else None

@@ -38,7 +38,7 @@ class Limit:
 
 
 def encode_limit(limit: Limit) -> bytes:
-    """The JSON body of a LIMIT record that puts one."""
+    """Encode the JSON body of a LIMIT record that puts a limit."""
     return json.dumps(asdict(limit), separators=(",", ":"), sort_keys=True).encode()
 
 
@@ -93,7 +93,7 @@ class Limits:
         self.sends = any(limit.sends_per_s or limit.bytes_per_s for limit in known)
 
     def snapshot(self) -> bytes:
-        """A checkpoint's section; empty without limits."""
+        """Encode a checkpoint's section; empty without limits."""
         return b"\n".join(map(encode_limit, self.all()))
 
     def restore(self, section: bytes) -> None:

@@ -65,7 +65,7 @@ class Schedule:
 
 
 def encode_schedule(schedule: Schedule) -> bytes:
-    """The JSON body of a SCHEDULE record that puts one."""
+    """Encode the JSON body of a SCHEDULE record that puts a schedule."""
     fields: dict[str, Any] = {name: getattr(schedule, name) for name in _FIELDS}
     fields["missed"] = int(schedule.missed)
     fields["message"] = b64encode(schedule.message).decode()
@@ -96,7 +96,7 @@ class Schedules:
         return self._schedules.get(name)
 
     def all(self) -> list[Schedule]:
-        """By name."""
+        """Return the schedules by name."""
         return [self._schedules[name] for name in sorted(self._schedules)]
 
     def count_of(self, user: str) -> int:
@@ -104,7 +104,7 @@ class Schedules:
         return sum(each.made_by == user for each in self._schedules.values())
 
     def next_ms(self) -> int | None:
-        """The time of the next tick of all; None: none ticks."""
+        """Find the time of the next tick of all; None: none ticks."""
         if not self._is_known:
             waiting = [each.next_ms for each in self._schedules.values() if each.next_ms != NEVER]
             self._next_ms = min(waiting, default=None)
@@ -112,7 +112,7 @@ class Schedules:
         return self._next_ms
 
     def due(self, wall_ms: int) -> list[Schedule]:
-        """Those whose time has come, the earliest first."""
+        """List the schedules whose time has come, the earliest first."""
         ripe = [each for each in self._schedules.values() if NEVER < each.next_ms <= wall_ms]
         return sorted(ripe, key=lambda each: (each.next_ms, each.name))
 
@@ -125,7 +125,7 @@ class Schedules:
         self._is_known = False
 
     def snapshot(self) -> bytes:
-        """A checkpoint's section; empty without schedules."""
+        """Encode a checkpoint's section; empty without schedules."""
         return b"\n".join(map(encode_schedule, self.all()))
 
     def restore(self, section: bytes) -> None:

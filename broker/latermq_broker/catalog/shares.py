@@ -59,7 +59,7 @@ def key_of(user: User | None) -> str:
 
 
 def maker(user: User | None) -> str:
-    """Whose share counts what a user made; admins have none."""
+    """Name whose share counts what a user made; "" is nobody's: admins have none."""
     return user.access_key if user is not None and not user.admin else ""
 
 

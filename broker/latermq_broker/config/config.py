@@ -389,7 +389,7 @@ class Config:
             self._check_calls_between_shards()
 
     def _check_places_of_shards(self) -> None:
-        """A shard at several addresses has brokers that stand by for it. Raises ConfigError."""
+        """Check that a shard at several addresses has brokers standing by. Raises ConfigError."""
         cluster = self.cluster
         if len(cluster.all_addresses) > len(cluster.shards) and not self.replication.kafka:
             raise ConfigError(

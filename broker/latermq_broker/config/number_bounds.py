@@ -59,7 +59,7 @@ def maximum(setting: str) -> int:
 
 
 def numbers(section: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """(name, its numbers) of each setting of a section that has some."""
+    """Yield (name, its numbers) of each setting of a section that has some."""
     for field in fields(section):
         value = getattr(section, field.name)
         if isinstance(value, int) and not isinstance(value, bool):

@@ -47,7 +47,7 @@ def load(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, 
 
 
 def to_toml(config: Config) -> str:
-    """Every setting with its value, as a file that `load` takes; secrets are not told."""
+    """Write every setting with its value, as a file that `load` takes; secrets are not shown."""
     lines: list[str] = []
     for section in dataclasses.fields(config):
         lines += ["", f"[{section.name}]"] if lines else [f"[{section.name}]"]
@@ -62,7 +62,7 @@ def to_toml(config: Config) -> str:
 
 
 def _settings() -> Iterator[tuple[str, Any]]:
-    """`section.setting` and its type."""
+    """Yield `section.setting` and its type."""
     for section, section_class in get_type_hints(Config).items():
         for setting, kind in get_type_hints(section_class).items():
             yield f"{section}.{setting}", kind
@@ -101,7 +101,7 @@ def _from_file(file: Path) -> Iterator[tuple[str, object]]:
 
 
 def _name_in_environment(variable: str, known: Mapping[str, Any]) -> str | None:
-    """The setting that a variable means; None: not about one of our sections.
+    """Find the setting that a variable means; None: not about one of our sections.
 
     Raises ConfigError for what is nearly one.
     """
@@ -129,7 +129,7 @@ def _kind(name: str, known: Mapping[str, Any], origin: str) -> Any:
 
 
 def _typed(name: str, value: object, known: Mapping[str, Any], origin: str) -> Any:
-    """A value as TOML or a flag gives it, in the setting's type."""
+    """Bring a value, as TOML or a flag gives it, to the setting's type. Raises ConfigError."""
     kind = _kind(name, known, origin)
     if name in _SECRET and not isinstance(value, str):
         raise ConfigError(name, f"its value is not text ({origin})")
@@ -169,7 +169,7 @@ def _is_int(value: object) -> bool:
 
 
 def _parsed(name: str, text: str, known: Mapping[str, Any], origin: str) -> Any:
-    """A value as the environment gives it: text."""
+    """Read a value as the environment gives it: text. Raises ConfigError."""
     kind = _kind(name, known, origin)
     value: object = text
     try:

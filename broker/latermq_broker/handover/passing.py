@@ -250,7 +250,7 @@ class Predecessor:
         return cls(pid, ports, connection)
 
     def take(self, name: str, wanted: str) -> list[socket.socket] | None:
-        """The sockets of a setting that names the same address as the old one's; once."""
+        """Take the sockets, once, of a setting that names the old one's address; None: another."""
         port = self.ports.get(name)
         if port is None or wanted not in (port.wanted, port.address):
             return None
@@ -266,7 +266,7 @@ class Predecessor:
             raise HandoverError(f"the broker, process {self.pid}, was not told: {error}") from error
 
     def wait(self, wait_s: float) -> bool:
-        """Until it has ended, or went down untold, but no longer than this; whether it has."""
+        """Wait until it has ended, or went down untold, at most `wait_s`; tell whether it has."""
         self._connection.settimeout(wait_s)
         try:
             return not self._connection.recv(WORD_BYTES_MAX)

@@ -40,10 +40,10 @@ Opened = TypeVar("Opened")
 def open_replacing(
     config: Config, directory: Path, open_store: Callable[[], Opened]
 ) -> tuple[Opened, Sockets]:
-    """What `open_store` returns, once the broker of this directory, if there is one, has gone.
+    """Open the store, once the broker of this directory, if there is one, has gone.
 
-    With the sockets of its ports, or new ones where the configuration names other addresses; none
-    when nobody was there, or only one that was going down and is waited for.
+    With it come the sockets of its ports, or new ones where the configuration names other
+    addresses; none when nobody was there, or only one that was going down and is waited for.
 
     Raises:
         ConfigError: nothing was changed, the other broker runs on.
@@ -167,7 +167,7 @@ def _require_free(directory: Path, stopped: Callable[[], bool]) -> None:
 def _opened(
     config: Config, predecessor: Predecessor | None, open_store: Callable[[], Opened]
 ) -> Opened:
-    """What `open_store` returns, once nobody else has the directory.
+    """Open the store, once nobody else has the directory.
 
     Tried every LOOK_AGAIN_S; who is waited for is logged, every SAY_MS.
 

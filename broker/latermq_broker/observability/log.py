@@ -72,7 +72,7 @@ def _extra(record: logging.LogRecord) -> dict[str, object]:
 
 
 def _shown(value: object) -> str:
-    """On one line, and in quotes when it would read as several fields."""
+    """Write a value on one line, and in quotes when it would read as several fields."""
     text = str(value)
     if not text or not text.isprintable() or any(character in text for character in ' "='):
         return escaped(json.dumps(text, ensure_ascii=False))

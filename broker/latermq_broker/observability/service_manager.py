@@ -47,7 +47,7 @@ class ServiceNotices:
         self._tell(STOPPING, "STATUS=draining")
 
     def alive(self) -> None:
-        """The event loop goes round: called once a second, which is often enough for a watchdog."""
+        """Say that the event loop goes round: called once a second, often enough for a watchdog."""
         if self._watches or self._untold:
             self._tell(ALIVE)
 

@@ -137,7 +137,7 @@ def unclosed(directory: Path) -> str:
 
 @contextmanager
 def store_errors() -> Iterator[None]:
-    """A store's own errors as a command's."""
+    """Turn a store's own errors into a command's."""
     try:
         yield
     except CorruptRecordError as error:
@@ -165,7 +165,7 @@ def _line(record: Record, fields: dict[str, Any]) -> str:
 
 
 def words_of(fields: dict[str, Any]) -> str:
-    """`name=value` of each field."""
+    """Write `name=value` of each field."""
     return " ".join(f"{name}={_value(name, value)}" for name, value in fields.items())
 
 
@@ -180,7 +180,7 @@ def _value(name: str, value: Any) -> str:
 
 
 def _several(values: list[Any]) -> str:
-    """`7..12` for a run of numbers, else the values with commas, at most 16 of them."""
+    """Write `7..12` for a run of numbers, else the values with commas, at most 16 of them."""
     if len(values) > 2 and all(isinstance(value, int) for value in values):
         first = values[0]
         if values == list(range(first, first + len(values))):

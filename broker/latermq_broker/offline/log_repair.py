@@ -104,7 +104,7 @@ def repair(directory: Path, skip: bool, yes: bool, as_json: bool) -> None:
 
 
 def _config() -> Config:
-    """What a broker would be told by the environment; a directory of any kind may be mended."""
+    """Load what the environment tells a broker; a directory of any kind may be mended."""
     try:
         return load(None, os.environ, {"store.allow_network_files": True})
     except ConfigError as error:

@@ -70,10 +70,10 @@ class _Map:
         return self._read(max(0, stop - start), start)
 
     def will_need(self, offset: int, size: int) -> None:
-        """Nothing comes earlier for being asked for."""
+        """Do nothing: nothing comes earlier for being asked for."""
 
     def close(self) -> None:
-        """It has no file of its own."""
+        """Do nothing: it has no file of its own."""
 
 
 class TrialFiles:
@@ -126,10 +126,10 @@ class TrialFiles:
         return _Map(self._opened[fd].read, size)
 
     def datasync(self, fd: int) -> None:
-        """Nothing is on a medium."""
+        """Do nothing: nothing is on a medium."""
 
     def drop_cache(self, fd: int) -> None:
-        """What a broker that runs has just written is in the cache: it may stay there."""
+        """Do nothing: what a broker that runs has just written may stay in the cache."""
 
     def lock(self, fd: int) -> bool:
         return True
@@ -149,7 +149,7 @@ class TrialFiles:
         self._directories.discard(path)
 
     def sync_directory(self, path: Path, *, everything: bool = False) -> None:
-        """Nothing is on a medium."""
+        """Do nothing: nothing is on a medium."""
 
     def list_directory(self, path: Path) -> list[str]:
         try:

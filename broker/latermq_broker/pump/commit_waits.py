@@ -42,19 +42,19 @@ class CommitWaits:
             self._for_sync.append((self._log.end, later))
 
     def written(self) -> None:
-        """The batch is in the file."""
+        """Release those who waited for the file: the batch is in it."""
         waiting, self._for_write = self._for_write, []
         for later in waiting:
             later.release()
 
     def synced(self) -> None:
-        """`log.durable` may have moved."""
+        """Release those who waited for what is durable now: `log.durable` may have moved."""
         durable = self._log.durable
         while self._for_sync and self._for_sync[0][0] <= durable:
             self._for_sync.popleft()[1].release()
 
     def fail(self, error: BaseException) -> None:
-        """A write or a sync failed: nothing is promised any more."""
+        """Fail all who wait: a write or a sync failed, nothing is promised any more."""
         self.failure = error
         waiting = [*self._for_write, *(later for _, later in self._for_sync)]
         self._for_write.clear()

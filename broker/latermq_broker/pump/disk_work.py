@@ -59,7 +59,7 @@ class Timers:
         self._handles[name] = self._loop.call_later(delay_ms / 1_000, run)
 
     def stop(self) -> None:
-        """None fires any more, none can be set."""
+        """Stop the timers: none fires any more, none can be set."""
         self._stopped = True
         for handle in self._handles.values():
             handle.cancel()
@@ -93,7 +93,7 @@ class Jobs:
         return True
 
     async def join(self) -> None:
-        """Until nothing runs, what `done` callbacks start included."""
+        """Wait until nothing runs, what `done` callbacks start included."""
         while self._running:
             await asyncio.wait(self._running.values())
             await asyncio.sleep(0)  # lets the callbacks run
@@ -209,7 +209,7 @@ class DiskWork:
         self._logged = disk.low, disk.full
 
     def _prepare(self, now_ms: int) -> None:
-        """The next segment, once half of this one is used; else the spare, while there is room."""
+        """Prepare the next segment once this is half used, else the spare while there is room."""
         disk = self._store.disk
         in_segment_bytes = self._log.end - self._log.segments[-1].base
         half_used = in_segment_bytes > self._config.segment_bytes // 2

@@ -65,14 +65,14 @@ class Scrub:
             self._next_ms = now_ms + self._config.scrub_pause_ms
 
     def _next(self) -> Segment | None:
-        """The one behind the last, or the oldest again; never one that a start would replay."""
+        """Pick the segment behind the last, or the oldest again; never one a start would replay."""
         end = self._store.checkpointed
         old = [segment for segment in self._store.log.segments[:-1] if segment.end <= end]
         behind = (segment for segment in old if segment.base > self._checked)
         return next(behind, old[0] if old else None)
 
     def _check(self, segment: Segment) -> None:
-        """In a thread."""
+        """Check a segment in a process of its own, waited for in a thread; keep its report."""
         command = [sys.executable, "-m", "latermq_broker.store.offline.scrub", str(segment.path)]
         ended = subprocess.run(
             command,

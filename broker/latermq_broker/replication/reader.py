@@ -39,7 +39,7 @@ class Reader:
 
     @property
     def between_groups(self) -> bool:
-        """Nothing of a group that is not whole was read: a later reader may go on from here."""
+        """Tell whether no group was read in part: a later reader may go on from here."""
         standing = self.standing
         return standing is not None and standing.end == standing.whole_end and not self._begun
 

@@ -68,7 +68,7 @@ class Shipper:
 
     @property
     def idle(self) -> bool:
-        """Nothing waits, and all that went is settled."""
+        """Tell whether nothing waits, and all that went is settled."""
         return not self.open and not self._waiting
 
     def add(self, piece: Piece, *, last: bool) -> None:

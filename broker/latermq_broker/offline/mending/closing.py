@@ -155,7 +155,7 @@ class _Gaps:
         self.ends: dict[QueueKey, int] = {}
 
     def add(self, key: QueueKey, offset: int) -> None:
-        """A record tells this entry."""
+        """Note an entry that a record tells, and the gap before it."""
         end = self.ends.get(key, 0)
         if offset > end:
             self.gaps.setdefault(key, []).append((end, offset))

@@ -56,7 +56,7 @@ class LossyReplay:
                 self._journal.replay(records[index : index + 1])
 
     def _is_accounted(self, record: Record) -> bool:
-        """A base behind a lost range is known to tell what was so."""
+        """Tell whether a base behind a lost range is known to tell what was so."""
         return record.position <= self._state.store.dropped.behind
 
     def _replay(self, record: Record) -> None:
@@ -74,7 +74,7 @@ class LossyReplay:
                 self._queues.note_armed()
 
     def _begin(self, record: Record) -> None:
-        """A LOST record: ids that the lost records may have given out are never given again."""
+        """Begin at a LOST record: ids that the lost records may have given out never come again."""
         state = self._state
         self._queues.begin(first=not self._active)
         self._progress.begin()

@@ -42,7 +42,7 @@ class CatalogMender:
         }
 
     def config(self, config: ConfigPayload, at: Stamp) -> ConfigPayload:
-        """A name that stands for another id: how that one was deleted is lost."""
+        """Free a name that stands for another id: how that one was deleted is lost."""
         catalog = self._state.catalog
         if config.operation != CONFIG_PUT:
             return config
@@ -95,7 +95,7 @@ class CatalogMender:
         return True
 
     def ensure_topic(self, topic_id: int, queue_id: int, at: Stamp) -> None:
-        """There is such a topic with such a queue: the record that made it may be lost."""
+        """Make sure of such a topic with such a queue: the record that made it may be lost."""
         catalog = self._state.catalog
         topic = catalog.topic_by_id(topic_id)
         queue_count = queue_id + 1 if queue_id != QUEUE_UNSET else 1

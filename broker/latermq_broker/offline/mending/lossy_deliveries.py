@@ -127,7 +127,7 @@ class DeliveryMender:
         return row.act in (ORDERED_TAKE, ORDERED_KEEP) and row.offset < queue.first
 
     def _may_hold(self, lease: LeaseOrderedPayload, row: OrderedRow) -> bool:
-        """What is held back is behind what was held before, and in the same queue."""
+        """Tell whether what is held back is behind what was held before, and in the same queue."""
         gate = self._state.subscription(lease.group_id, lease.topic_id).ordered()
         group = gate.groups.get(row.order_key)
         if row.act != ORDERED_HOLD or group is None or group.queue_id == -1:

@@ -29,12 +29,12 @@ class ProgressMender:
         self._known: set[tuple[int, int, int]] = set()  # group, topic, queue: what follows is whole
 
     def begin(self) -> None:
-        """A range is lost."""
+        """Begin behind a lost range: any group may have had leases in it, no progress is known."""
         self._groups = {group.id for group in self._state.catalog.groups()}
         self._known.clear()
 
     def jump(self, group_id: int, topic_id: int, queue_id: int, offset: int, at: Stamp) -> bool:
-        """The group's progress goes on at `offset`; whether it may.
+        """Move the group's progress on to `offset`; tell whether it may.
 
         False: too much lies between to be remembered one by one. The cursor must stay.
         """
@@ -69,7 +69,7 @@ class ProgressMender:
         return True
 
     def _order_key(self, entry: Entry) -> int | None:
-        """None: the message is lost."""
+        """Read the order key of an entry's message; None: the message is lost."""
         if is_lost(entry):
             return None
         try:

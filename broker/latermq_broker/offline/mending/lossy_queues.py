@@ -63,7 +63,7 @@ class QueueMender:
         }
 
     def begin(self, *, first: bool) -> None:
-        """A range is lost, the first one of this replay or a further one."""
+        """Begin behind a lost range, the first one of this replay or a further one."""
         self._base.forget()
         if first:
             self.note_armed()
@@ -120,7 +120,7 @@ class QueueMender:
         return txn if known else None
 
     def _ensure_half(self, position: int, length: int, topic_id: int, at: Stamp) -> None:
-        """A half message lies there, as it did when this was written."""
+        """Have a half message lie there, as it did when this was written."""
         state = self._state
         if state.is_gone(position) or state.halves.at(position) is not None:
             return
@@ -145,7 +145,7 @@ class QueueMender:
         return timer
 
     def _ensure_armed(self, due_ms: int, position: int, length: int, topic_id: int) -> None:
-        """The message waits for `due_ms`, as it did when this was written; it will wait no more."""
+        """Have the message wait for `due_ms`, as when this was written; it will wait no more."""
         state = self._state
         if state.is_gone(position):  # dropped: nothing is counted of it
             return
@@ -222,7 +222,7 @@ class QueueMender:
         self._armed = {position: due_ms for due_ms, position in self._state.timer.in_order()}
 
     def _settle(self, start: int, sections: dict[str, bytes], at: Stamp) -> None:
-        """Nothing that counts lay below `start` then: what seems to is over, how is lost."""
+        """End what lies below `start`: nothing that counts lay there then; how it ended is lost."""
         state = self._state
         for delivery in list(state.leases.deliveries.values()):
             if delivery.position < start:
@@ -251,7 +251,7 @@ class QueueMender:
 
 
 def is_lost(entry: Entry) -> bool:
-    """It stands for a message whose record is lost."""
+    """Tell whether an entry stands for a message whose record is lost."""
     return not entry.length
 
 

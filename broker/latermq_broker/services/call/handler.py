@@ -58,15 +58,15 @@ class Call(Protocol):
 
     @property
     def path(self) -> str:
-        """`/package.Service/Method`."""
+        """Return `/package.Service/Method`."""
 
     @property
     def peer(self) -> str:
-        """`host:port` of the caller, an IPv6 host in brackets; "" when there is none."""
+        """Return `host:port` of the caller, an IPv6 host in brackets; "" when there is none."""
 
     @property
     def local(self) -> str:
-        """`host:port` on which the call came in; the host may be a wildcard such as 0.0.0.0."""
+        """Return `host:port` on which the call came in; the host may be a wildcard like 0.0.0.0."""
 
     @property
     def connection_id(self) -> str:
@@ -74,7 +74,7 @@ class Call(Protocol):
 
     @property
     def certificate_name(self) -> str:
-        """The common name of the caller's certificate, which a CA of ours signed; "" without."""
+        """Return the common name of the caller's certificate, which our CA signed; "" without."""
 
     def metadata(self, name: str) -> str | None:
         """Read the first value of a text header (lower-case name); None when absent."""
@@ -93,7 +93,7 @@ class Call(Protocol):
 
     @property
     def cancelled(self) -> bool:
-        """The caller went away (cancel, deadline, lost connection) before its whole reply."""
+        """Tell whether its peer left (cancel, deadline, lost connection) before the whole reply."""
 
     def on_cancel(self, callback: Callable[[], None]) -> None:
         """Run `callback` once when the call becomes cancelled; at once if it already is.
@@ -110,7 +110,7 @@ class Call(Protocol):
 
     @property
     def extra(self) -> Extra:
-        """What goes out beside the answer."""
+        """Return what goes out beside the answer."""
 
     def reply_room(self) -> int:
         """Tell how many bytes an answer may gather now; ask before anything is leased for it.
@@ -260,7 +260,7 @@ class ParkedReceives(Protocol):
 
     @property
     def waiting(self) -> int:
-        """How many wait now."""
+        """Count the receives that wait now."""
 
     def wake(self, ready: Ready) -> None:
         """Try again those that `ready` may concern; called after a write or a tick, on the loop."""

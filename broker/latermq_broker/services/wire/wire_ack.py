@@ -103,7 +103,7 @@ def _read_in_order(data: bytes) -> AckRequest:
 
 
 def _name(data: bytes, at: int) -> tuple[str, int]:
-    """The name in the Resource whose field begins at `at`, and where that ends."""
+    """Read the name in the Resource whose field begins at `at`; return where that ends, too."""
     at, end = span(data, at)
     name = ""
     if at < end and data[at] == _NAMESPACE:

@@ -64,7 +64,7 @@ class Doubt(Exception):
 
 
 def span(data: bytes, at: int) -> tuple[int, int]:
-    """Where the value of the field with a length begins and ends, whose tag is at `at`.
+    """Find where the value of the field with a length whose tag is at `at` begins and ends.
 
     Raises Doubt: its length is none. It may end behind the bytes.
     """

@@ -87,11 +87,11 @@ class Ends(Protocol):
 
     @property
     def local(self) -> str:
-        """The address that was called; "" when there is none."""
+        """Return the address that was called; "" when there is none."""
 
     @property
     def peer(self) -> str:
-        """The caller's address; "" when there is none."""
+        """Return the caller's address; "" when there is none."""
 
 
 class StoreSide:

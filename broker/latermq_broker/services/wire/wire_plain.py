@@ -304,7 +304,7 @@ def _host_end(data: bytes, at: int) -> int:
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
-    """The value of the field with a number whose tag is at `at`, and where it ends."""
+    """Read the value of the field with a number whose tag is at `at`; return where it ends, too."""
     number, end = length_at(data, at + 1)
     if number < 0:
         raise Doubt

@@ -104,7 +104,7 @@ class StoredMessage:
 
     @property
     def deliver_at_ms(self) -> int:
-        """When the sender wanted it delivered."""
+        """Return when the sender wanted it delivered."""
         return wire.timestamp_ms(self.system.delivery_timestamp)
 
     @property
