@@ -249,7 +249,7 @@ class SimpleConsumer(AskingConsumer):
         return dict(self._session.profile.topics)
 
     async def subscribe(self, topic: str, tags: str = MATCH_ALL) -> None:
-        """Also receive from `topic`; of tags "a || b", an `Sql` or, by default, all.
+        """Receive from `topic`, too; of tags "a || b", an `Sql` or, by default, all.
 
         Raises:
             TopicNotFoundError: and it is not created on use.

@@ -283,7 +283,7 @@ class Batches(Generic[Key, Item, Result]):
 
 
 def _fail(outcomes: list[asyncio.Future[Result]], error: Exception) -> None:
-    """Each sender gets an exception of its own: tracebacks grow where they are raised."""
+    """Fail each sender with an exception of its own: tracebacks grow where they are raised."""
     for outcome in outcomes:
         if not outcome.done():
             outcome.set_exception(copy.copy(error))

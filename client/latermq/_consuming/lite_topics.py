@@ -97,7 +97,7 @@ class LiteTopics:
             raise
 
     def _set_right(self, new: Collection[str]) -> None:
-        """A broker may have got them all the same; in an exclusive group others miss them."""
+        """Send the set again: a broker may have `new`; in an exclusive group others miss them."""
         session = self._session
         if new and session is not None:
             session.tasks.start(self._tell_all(session), "latermq lite topics")
@@ -126,7 +126,7 @@ class LiteTopics:
                 return
 
     async def _tell_all(self, session: Session) -> None:
-        """The broker removes what is not in the set."""
+        """Tell the broker the whole set: it removes what is not in it."""
         try:
             await session.route(self.parent)
             async with self._turn:

@@ -129,8 +129,8 @@ class LeaseSettler:
         await self._insist(delivery, lambda: self._return_once(delivery))
 
     async def refuse(self, delivery: Delivery, error: Exception) -> None:
-        """It cannot be handed out. In an ordered group it is given up: those behind it are on
-        their way to the consumer, and it must not come again after them."""
+        """Settle what cannot be handed out. In an ordered group it is given up: those behind it are
+        on their way to the consumer, and it must not come again after them."""
         if self._session.settings.fifo:
             await self._insist(delivery, lambda: self.forward(delivery, describe(error)))
         else:
@@ -217,9 +217,9 @@ class LeaseSettler:
 
 
 def _require_held(delivery: Delivery) -> None:
-    """A broker takes an acknowledgement again, and a dead-lettering after it, for the same thing
-    said twice, and an acknowledgement after a nack for a change of mind: what was meant before is
-    known here only.
+    """Require that it is still held: a broker takes an acknowledgement again, and a dead-lettering
+    after it, for the same thing said twice, and an acknowledgement after a nack for a change of
+    mind: what was meant before is known here only.
 
     Raises:
         InvalidReceiptHandleError: it was settled, or its lease was lost.

@@ -11,7 +11,7 @@ MAPPING: Final = (dict, Mapping)  # the usual one first: an abstract class is sl
 
 
 def wrong(name: str, expected: str, value: object) -> TypeError:
-    """The error of an argument that should be `expected`."""
+    """Make the error of an argument that should be `expected`."""
     return TypeError(f"{name} must be {expected}, not {_shown(value)}")
 
 

@@ -49,7 +49,7 @@ class Tls:
             raise ValueError("a client certificate needs its key, and a key its certificate")
 
     def context(self) -> ssl.SSLContext:
-        """For our own HTTP/2.
+        """Make the context for our own HTTP/2.
 
         Raises:
             OSError: a file cannot be read.
@@ -88,7 +88,7 @@ def tls_of(given: bool | Tls | None) -> bool | Tls:
 
 @contextmanager
 def _named(what: str, *paths: str | Path | None) -> Iterator[None]:
-    """What OpenSSL says of files, with their names. Raises ValueError."""
+    """Name the files in what OpenSSL says of them. Raises ValueError."""
     try:
         yield
     except ssl.SSLError as error:

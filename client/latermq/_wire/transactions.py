@@ -66,7 +66,7 @@ def read_end(data: bytes) -> None:
 
 
 def read_orphan(message: bytes, transaction_id: str) -> tuple[Half, Arrival]:
-    """The half message that the broker asks about."""
+    """Read the half message that the broker asks about."""
     arrival = read_message(parsed(v2.Message, message))
     received = arrival.received
     return Half(received.topic, received.message_id, transaction_id), arrival

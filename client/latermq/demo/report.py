@@ -28,7 +28,7 @@ TABLE_ROWS_MAX: Final = 50
 
 
 def session() -> SparkSession:
-    """One small local Spark: no web page, no progress bars, this very Python for its workers."""
+    """Start a small local Spark: no web page, no progress bars, this very Python for workers."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     spark = (
@@ -48,7 +48,7 @@ def session() -> SparkSession:
 
 
 def table(letters: DataFrame) -> DataFrame:
-    """The columns that a person wants to see."""
+    """Select the columns that a person wants to see."""
     return letters.select(
         fn.col("keys")[0].alias("order"),
         "origin_topic",

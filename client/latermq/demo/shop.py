@@ -51,13 +51,13 @@ def orders(first: int) -> Iterator[Order]:
 
 
 def cents(amount: str) -> int:
-    """`19.90` → 1990."""
+    """Read `19.90` as 1990."""
     euros, rest = amount.split(".")
     return int(euros) * 100 + int(rest)
 
 
 def cents_of_any_country(amount: str) -> int:
-    """`19.90` and `19,90` → 1990: what `cents` should have been."""
+    """Read `19.90` and `19,90` as 1990: what `cents` should have been."""
     return cents(amount.replace(",", "."))
 
 

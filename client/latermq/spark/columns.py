@@ -63,7 +63,7 @@ class BatchBuilder:
         self.schema: Final = pa.schema([pa.field(name, arrow_type(name)) for name in names])
 
     def build(self, topic: str, queue_id: int, rows: Rows, shard: int = 0) -> pa.RecordBatch:
-        """One row of the batch for each of `rows`, all of one queue."""
+        """Build a batch with one row for each of `rows`, all of one queue."""
         constant = {"topic": topic, "queue_id": queue_id, "shard": shard}
         decoded = _decoded(rows) if "body" in self._builders else {}
         arrays = []
@@ -180,7 +180,7 @@ def _ends(lengths: Iterable[int]) -> pa.Array:
 
 
 def _builder(name: str) -> Callable[[Rows], pa.Array]:
-    """What makes a column out of the rows of one page."""
+    """Pick what makes a column out of the rows of one page."""
     if name in _NESTED:
         return _NESTED[name]
     kind = COLUMNS[name]

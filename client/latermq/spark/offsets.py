@@ -66,11 +66,11 @@ class Offsets:
 
 
 def creation_id(epoch: str) -> str:
-    """The broker's own part of a recorded epoch."""
+    """Return the broker's own part of a recorded epoch."""
     return epoch.partition(_AGAIN)[0]
 
 
 def begun_again(epoch: str) -> str:
-    """The epoch to record when a topic with the same creation id must be read anew."""
+    """Make the epoch to record when a topic with the same creation id must be read anew."""
     creation, _, count = epoch.partition(_AGAIN)
     return f"{creation}{_AGAIN}{int(count or 0) + 1}"

@@ -125,7 +125,7 @@ def parse(given: Mapping[str, str]) -> Options:
 
 
 def _identity(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Who asks, and whom to trust: from the options, else from the driver's environment."""
+    """Find who asks, and whom to trust: in the options, else in the driver's environment."""
     try:
         credentials = credentials_of(values.get("accessKey"), values.get("secretKey"))
     except ValueError as error:

@@ -16,7 +16,7 @@ ROWS_WORTH_A_TASK: Final = 5_000
 def partition(
     ranges: Sequence[QueueRange], *, partitions_min: int, rows_max: int
 ) -> list[tuple[QueueRange, ...]]:
-    """Every row of every range exactly once, in the order given; no partition above `rows_max`."""
+    """Pack every row of every range exactly once, in the order given, `rows_max` to a partition."""
     backlog = sum(each.row_count for each in ranges)
     target = min(max(backlog // partitions_min, ROWS_WORTH_A_TASK), rows_max)
     return list(_pack(_split(ranges, target), target))

@@ -32,7 +32,7 @@ class Planner:
     losses: Losses
 
     def boundary(self, boundary: Boundary, ends: Ends, option: str) -> Offsets:
-        """The offsets that `earliest`, `latest`, a time or offsets in JSON stand for now.
+        """Find the offsets that `earliest`, `latest`, a time or offsets in JSON stand for now.
 
         Queues that the JSON leaves out are at the earliest at the start, at the latest at the end.
 
@@ -74,7 +74,7 @@ class Planner:
     def advance(
         self, start: Offsets, ends: Ends, limit: int | None, until: Ends | None = None
     ) -> tuple[Offsets, int]:
-        """How far the next batch goes, and how many rows wait altogether.
+        """Find how far the next batch goes, and count the rows that wait altogether.
 
         Topics in `start` that are not subscribed to any more are carried along. A queue that
         `start` does not know begins at its earliest.
@@ -108,7 +108,7 @@ class Planner:
         return Offsets(topics, epochs), waiting
 
     def _settle(self, topic: str, start: Offsets, held: TopicEnds) -> tuple[dict[int, int], str]:
-        """Where this topic's next batch starts, and under which epoch."""
+        """Find where this topic's next batch starts, and under which epoch."""
         reached = dict(start.topics.get(topic, {}))
         epoch = start.epochs.get(topic, "")
         earliest = {queue_id: queue.earliest for queue_id, queue in held.queues.items()}
@@ -126,7 +126,7 @@ class Planner:
         return {**earliest, **reached}, epoch or held.epoch
 
     def ranges(self, start: Offsets, end: Offsets, ends: Ends) -> list[QueueRange]:
-        """The rows between two offsets, as far as they are still there; by topic and queue.
+        """List the rows between two offsets, as far as they are still there; by topic and queue.
 
         A start beyond its end is an empty range: a first batch whose `latest` was asked for again
         after a crash, when it was later.
@@ -182,7 +182,7 @@ class Planner:
 
 
 def _capped(ends: Ends, until: Ends) -> Iterator[tuple[str, TopicEnds]]:
-    """`ends`, as far as they were there already when `until` was taken."""
+    """Yield `ends`, as far as they were there already when `until` was taken."""
     for topic, held in ends.items():
         older = until.get(topic)
         if older is not None and older.epoch == held.epoch:

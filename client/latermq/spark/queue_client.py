@@ -72,7 +72,7 @@ class QueueClient:
         self.options: Final = options
 
     def describe(self, at_ms: int = 0) -> Ends:
-        """What the queues of the subscription hold; topics that do not exist are left out.
+        """Ask what the queues of the subscription hold; topics that do not exist are left out.
 
         at_ms: > 0: fill `QueueEnds.at`.
 
@@ -99,7 +99,7 @@ class QueueClient:
                 patience.failed(f"DescribeQueues at {endpoint}", _reason(error))
 
     def read(self, wanted: QueueRange, fields: list[str]) -> Iterator[queue_pb2.ReadQueuePage]:
-        """The rows of a range in order, page by page, each row once, each page with rows.
+        """Yield the rows of a range in order, page by page, each row once, each page with rows.
 
         A call that breaks off is made again from the row after the last one handed out. Ends at
         the end of the range and not before.
@@ -130,7 +130,7 @@ class QueueClient:
     def _pages(
         self, endpoint: str, wanted: QueueRange, position: int, fields: list[str]
     ) -> Generator[queue_pb2.ReadQueuePage]:
-        """One call. Its deadline covers the whole stream, which is then simply taken up again."""
+        """Make one call. Its deadline covers the whole stream, which is then taken up again."""
         request = queue_pb2.ReadQueueRequest(
             topic=topic_of(wanted.topic),
             epoch=wanted.epoch,
@@ -168,7 +168,7 @@ class QueueClient:
 def _broker(
     pid: int, endpoint: str, tls: bool, ca: bytes, access_key: str, secret: str
 ) -> admin.Admin:
-    """By process: a forked worker never touches a connection of its parent."""
+    """Connect once a process: a forked worker never touches a connection of its parent."""
     security = Tls(ca=ca) if ca else tls
     return admin.connect(endpoint, access_key=access_key, secret=secret, tls=security)
 
@@ -213,7 +213,7 @@ def _check_page(page: queue_pb2.ReadQueuePage) -> None:
 
 
 def _end_of(page: queue_pb2.ReadQueuePage, wanted: QueueRange, position: int) -> int:
-    """The offset after a page that begins at `position`."""
+    """Check a page that begins at `position`; return the offset after it. Raises ProtocolError."""
     first, last = page.rows[0].queue_offset, page.rows[-1].queue_offset
     if first != position or last - first + 1 != len(page.rows) or last >= wanted.end:
         raise ProtocolError(

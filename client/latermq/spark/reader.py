@@ -19,7 +19,7 @@ from latermq.spark.schema import wanted_of_broker
 def read(
     client: QueueClient, names: Sequence[str], ranges: Sequence[QueueRange]
 ) -> Generator[pa.RecordBatch]:
-    """The rows of these ranges, in order, with the columns `names`."""
+    """Yield the rows of these ranges, in order, with the columns `names`."""
     builder = BatchBuilder(names)
     fields = wanted_of_broker(names)
     losses = Losses(fail=client.options.fail_on_data_loss)

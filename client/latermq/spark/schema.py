@@ -60,7 +60,7 @@ COLUMNS: Final = POSITION | MESSAGE | DEAD_LETTER
 
 
 def ddl(names: Sequence[str]) -> str:
-    """These columns as Spark DDL."""
+    """Write these columns as Spark DDL."""
     return ", ".join(f"{name} {COLUMNS[name]}" for name in names)
 
 
@@ -94,7 +94,7 @@ class Column(NamedTuple):
 
 
 def check(columns: Sequence[Column]) -> tuple[str, ...]:
-    """The names of a schema that the source can fill.
+    """Check that the source can fill a schema, and return its names.
 
     Raises:
         SchemaError: an unknown column, another type, or NOT NULL.

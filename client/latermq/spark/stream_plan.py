@@ -39,7 +39,7 @@ class StreamPlan:
         )
 
     def initial(self) -> Offsets:
-        """Where a new query starts. Asked for several times; the answer stays."""
+        """Find where a new query starts. Asked for several times; the answer stays."""
         if self._initial is None:
             boundary = self.options.starting
             ends = self._poll(boundary.at_ms)
@@ -54,7 +54,7 @@ class StreamPlan:
         self._frozen = self._poll()
 
     def latest(self, start: Offsets | None, limit: int | None) -> Offsets:
-        """The end of the next batch; `start` itself when there is to be none.
+        """Find the end of the next batch; `start` itself when there is to be none.
 
         start: None before Spark 4.2, which does not tell it: the last batch's end then.
         limit: rows at most.
@@ -68,7 +68,7 @@ class StreamPlan:
         return end if self._enough(waiting) else start
 
     def report(self) -> Offsets:
-        """The queues' true ends, for the lag in the query's progress."""
+        """Return the queues' true ends, for the lag in the query's progress."""
         ends = self._ends()
         return Offsets(
             {
@@ -79,7 +79,7 @@ class StreamPlan:
         )
 
     def partitions(self, start: Offsets, end: Offsets) -> list[tuple[QueueRange, ...]]:
-        """The tasks of the batch from `start` to `end`."""
+        """Plan the tasks of the batch from `start` to `end`."""
         self._hold = None  # a batch is under way: its end is already written down
         self._reached = end
         if start == end:
@@ -105,7 +105,7 @@ class StreamPlan:
         return True
 
     def _ends(self) -> Ends:
-        """What the queues hold, at most `offsetPollMs` old: Spark asks 77 times a second."""
+        """Return what the queues hold, at most `offsetPollMs` old: Spark asks 77 times a second."""
         fresh_from_ms = self._clock_ms() - self.options.offset_poll_ms
         if self._polled_ms is None or self._polled_ms <= fresh_from_ms:
             return self._poll()
@@ -118,7 +118,7 @@ class StreamPlan:
 
 
 def plan_batch(options: Options, describe: Describe) -> list[tuple[QueueRange, ...]]:
-    """The tasks of a batch read, from the starting to the ending options."""
+    """Plan the tasks of a batch read, from the starting to the ending options."""
     planner = Planner(options.subscription, Losses(fail=options.fail_on_data_loss))
     edges = []
     for which, boundary in (("starting", options.starting), ("ending", options.ending)):

@@ -231,7 +231,7 @@ class Client:
         return consumer
 
     def _keep(self, consumer: PushConsumer) -> None:
-        """A list of its own: another thread may be closing those of the old one."""
+        """Keep a consumer in a new list: another thread may be closing those of the old one."""
         self._consumers = [*(c for c in self._consumers if not c.closed), consumer]
 
     def close(self) -> None:

@@ -104,8 +104,8 @@ class HeldBroker(Desk):
 
     @property
     def patience(self) -> timedelta:
-        """How long a listener is waited for, in real time, that waits for no timer: for a database
-        or a thread. Each such wait is given up once, and time passes."""
+        """Return how long a listener is waited for, in real time, that waits for no timer: for a
+        database or a thread. Each such wait is given up once, and time passes."""
         return self._clock.patience
 
     @patience.setter

@@ -27,7 +27,7 @@ class Blocks:
     def block(
         self, path: str, metadata: Sequence[tuple[str, str | bytes]], timeout_ms: int | None
     ) -> bytes:
-        """A whole block.
+        """Encode a whole block of headers.
 
         What is alike from call to call stands first, so that a decoder knows it again.
 

@@ -105,20 +105,20 @@ class Caller:
         return call
 
     def write(self, call: Call, message: bytes) -> None:
-        """One more message; the call has not ended."""
+        """Write another message of the call, which has not ended."""
         outbound = self.connection.outbound
         outbound.data(call.stream, PREFIX.pack(0, len(message)))
         outbound.data(call.stream, message)
 
     def has_room(self, call: Call) -> bool:
-        """Its messages leave as they are written; else its `wake` tells."""
+        """Tell whether its messages leave as they are written; else its `wake` tells."""
         return call.ended or self.connection.outbound.has_room(call.stream)
 
     def want_room(self, call: Call) -> None:
         self.connection.outbound.want_room(call.stream)
 
     def read(self, call: Call) -> bytes | None:
-        """The next message, None when there is none now."""
+        """Take the next message, None when there is none now."""
         if not call.messages:
             return None
         message = call.messages.popleft()
@@ -135,7 +135,7 @@ class Caller:
             self._end(call, GrpcCode.CANCELLED, "cancelled")
 
     def next_deadline(self) -> int | None:
-        """When to call `on_timer`; too early does no harm."""
+        """Return when to call `on_timer`; too early does no harm."""
         of_calls, of_line = self._deadline_ms, self.connection.next_deadline()
         if of_calls is None or (of_line is not None and of_line < of_calls):
             return of_line

@@ -53,16 +53,16 @@ class Shell(asyncio.Protocol):
 
     @property
     def ends(self) -> bool:
-        """It takes no more calls, ever."""
+        """Tell whether it takes no more calls, ever."""
         return self._connection.ends
 
     @property
     def accepts(self) -> bool:
-        """A call may be made now."""
+        """Tell whether a call may be made now."""
         return self._connection.accepts and not self._connection.congested
 
     def look(self) -> None:
-        """After the loop was kept busy by others: see whether the broker hung up meanwhile.
+        """See whether the broker hung up while the loop was kept busy by others.
 
         A call that is written to a connection whose end was not read yet would fail, though
         nobody ever looked at it.

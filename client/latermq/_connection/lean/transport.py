@@ -78,7 +78,7 @@ class LeanTransport:
     async def _unary_once(
         self, path: str, request: bytes, metadata: Metadata, end_s: float | None
     ) -> Call:
-        """The call, ended.
+        """Make a call and return it ended.
 
         One beside no other is written at once, not in the loop's next turn with what else there is
         by then: see `Batches`.
@@ -150,7 +150,7 @@ class LeanTransport:
     async def open_stream(
         self, path: str, metadata: Metadata, wake: Callable[[], None]
     ) -> tuple[Shell, Call]:
-        """A stream in both directions, as soon as there is a connection."""
+        """Open a stream in both directions, as soon as there is a connection."""
         shell = await self._accepting(None)
         call = shell.caller.start_stream(self._blocks.block(path, metadata, None), None, wake)
         shell.wake()
@@ -174,7 +174,7 @@ class LeanTransport:
         return None if timeout is None else self._loop.time() + timeout
 
     def _left_ms(self, end_s: float | None) -> int | None:
-        """For the broker to know, rounded up: alike for calls that may take equally long."""
+        """Count the ms left, for the broker, rounded up: alike for calls that may take as long."""
         return None if end_s is None else -int((self._loop.time() - end_s) * 1_000 // 1)
 
     # --- the connection ---------------------------------------------------------------------
@@ -188,7 +188,7 @@ class LeanTransport:
         return None
 
     async def _accepting(self, end_s: float | None) -> Shell:
-        """A connection that takes a call now, waited for until `end_s` of the loop's time.
+        """Return a connection that takes a call now, waited for until `end_s` of the loop's time.
 
         Raises:
             UnavailableError: none came to be.
@@ -256,7 +256,7 @@ class LeanTransport:
             self._turn += 1
 
     async def _connected(self, host: str, port: int) -> Shell:
-        """A connection whose broker has greeted us: it accepts calls. Raises OSError."""
+        """Connect, and wait until the broker has greeted us: it accepts calls. Raises OSError."""
         greeted: asyncio.Future[None] = self._loop.create_future()
 
         def changed(shell: Shell) -> None:
