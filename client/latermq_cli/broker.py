@@ -168,7 +168,7 @@ def _role(state: Any) -> list[str]:
 
 
 def _transport(seen: Any) -> list[str]:
-    """What is open, what was, and each kind of thing that did not go as usual."""
+    """List what is open, what was, and each kind of thing that did not go as usual."""
     lines = [
         f"{counted(seen.connections_open, 'connection')} open, {seen.connections:,} since start; "
         f"{counted(seen.calls_open, 'call')} open, {seen.calls:,} since start",
@@ -200,7 +200,7 @@ def _retention(done: Any) -> list[str]:
 
 
 def what_goes_when(done: Any) -> list[str]:
-    """What will be deleted, and when."""
+    """Say what will be deleted, and when."""
     age_ms, unread_ms = done.retention_ms, done.unread_retention_ms
     if not age_ms:
         lines = ["messages are kept for ever"]
@@ -271,7 +271,7 @@ def _bound(milliseconds: float) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes for people: 1.5 MiB."""
+    """Write a count of bytes for people: 1.5 MiB."""
     value = float(count)
     for unit in _UNITS:
         if value < 1_024 or unit == _UNITS[-1]:

@@ -56,7 +56,7 @@ def health(endpoint: str, as_json: bool) -> None:
 
 
 def main() -> int:
-    """0: the broker at LATERMQ_ENDPOINT serves. 1: not, with one line on stderr that says why."""
+    """Return 0: the broker at LATERMQ_ENDPOINT serves; 1: not, and one line on stderr says why."""
     try:
         check(os.environ.get("LATERMQ_ENDPOINT", DEFAULT_ENDPOINT), access_of_environment())
     except CommandError as error:

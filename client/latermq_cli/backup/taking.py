@@ -253,7 +253,7 @@ class Backup:
         return piece
 
     def _tell(self, hold: str, sofar: Manifest) -> None:
-        """Every few seconds: have the broker keep the rest, and note what is there."""
+        """Have the broker keep the rest, every few seconds, and note what is there."""
         if clock.monotonic_s() - self._told_s < KEEP_S:
             return
         self._told_s = clock.monotonic_s()

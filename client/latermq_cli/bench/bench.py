@@ -27,7 +27,7 @@ DURATION_MS_MAX: Final = 7 * 86_400_000
 
 
 def size(text: str) -> int:
-    """`512`, `1k`, `4MiB` → bytes; a `type=` for options."""
+    """Read `512`, `1k`, `4MiB` as bytes; a `type=` for options."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise click.BadParameter(f"{text!r} is not a size such as 512, 1k, 4m")

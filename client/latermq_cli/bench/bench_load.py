@@ -65,7 +65,7 @@ class Report:
     last_at: float = 0.0  # loop time of the last message
 
     def failure(self) -> CommandError | None:
-        """What went wrong, in one sentence."""
+        """Say what went wrong, in one sentence; None: nothing did."""
         if self.errors:
             reason, _ = self.errors.most_common(1)[0]
             failed = counted(self.errors.total(), "call")
@@ -77,7 +77,7 @@ class Report:
         return None
 
     def figures(self) -> dict[str, Any]:
-        """The report as JSON values."""
+        """Return the report as JSON values."""
         seconds = max(self.seconds, 1e-9)
         ordered = sorted(self.latencies)
         figures: dict[str, Any] = {
@@ -98,7 +98,7 @@ class Report:
 
 
 def percentile(ordered: list[float], share: float) -> float:
-    """The smallest value that at least `share` of them do not exceed; 0.0 of none."""
+    """Find the smallest value that at least `share` of them do not exceed; 0.0 of none."""
     if not ordered:
         return 0.0
     return ordered[min(len(ordered) - 1, max(0, -int(-len(ordered) * share // 1) - 1))]
@@ -117,7 +117,7 @@ class _Pace:
         return self._start + self._load.duration_s - self._loop.time()
 
     async def turn(self) -> tuple[float, int] | None:
-        """(when it was due, messages to send); None when there are no more."""
+        """Wait for a turn: (when it was due, messages to send); None when there are no more."""
         first, load = self._handed, self._load
         size = load.batch if load.count is None else min(load.batch, load.count - first)
         if size < 1 or self.left_s() <= 0:
@@ -162,7 +162,7 @@ class _Client:
         return failed
 
     def batch(self, size: int) -> service_pb2.SendMessageRequest:
-        """A send of `size` messages with ids of their own."""
+        """Make a send of `size` messages with ids of their own."""
         return service_pb2.SendMessageRequest(messages=[self._message() for _ in range(size)])
 
     async def send(self, request: service_pb2.SendMessageRequest) -> str:
@@ -180,7 +180,7 @@ class _Client:
         return message
 
     async def receive(self, wait_s: int = POLL_S) -> AsyncIterator[definition_pb2.Message]:
-        """One receive call's messages. Raises what `error_of` says."""
+        """Yield one receive call's messages. Raises what `error_of` says."""
         request = service_pb2.ReceiveMessageRequest(
             group=definition_pb2.Resource(name=self._target.group),
             message_queue=definition_pb2.MessageQueue(
@@ -241,7 +241,7 @@ async def _measured(target: Target, load: Load, worker: _Worker) -> Report:
 
 
 async def _guarded(work: Awaitable[None], client: _Client, report: Report) -> None:
-    """A worker that meets a failing call stops and leaves its reason."""
+    """Run a worker; a call that fails stops it, and its reason stays in the report."""
     try:
         await work
     except LaterMQError as error:

@@ -51,7 +51,7 @@ _BACKOFF_HELP: Final = (
 
 
 def backoff_policy(text: str) -> group_pb2.Backoff:
-    """A `type=` for options."""
+    """Read a backoff; a `type=` for options."""
     try:
         return backoff_message(Backoff(text))
     except ValueError as error:
@@ -59,7 +59,7 @@ def backoff_policy(text: str) -> group_pb2.Backoff:
 
 
 def reset_target(text: str) -> int:
-    """`earliest` → 0, else an instant; a `type=` for options."""
+    """Read `earliest` as 0, else an instant; a `type=` for options."""
     if text == "earliest":
         return 0
     try:
@@ -383,7 +383,7 @@ def lag_cells(progress: group_pb2.TopicProgress, now_ms: int) -> tuple[str, ...]
 
 
 def rate(per_s: float) -> str:
-    """A rate in few characters: `0`, `0.25/s`, `1,200/s`."""
+    """Write a rate in few characters: `0`, `0.25/s`, `1,200/s`."""
     if not per_s:
         return "0"
     return f"{per_s:,.0f}/s" if per_s >= 10 else f"{per_s:.2g}/s"

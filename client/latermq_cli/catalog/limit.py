@@ -28,7 +28,7 @@ _NAME: Final = click.argument("name")
 
 
 def size(text: str) -> int:
-    """`10M` → bytes; a `type=` for options."""
+    """Read `10M` as bytes; a `type=` for options."""
     match = _SIZE.fullmatch(text.strip())
     if match is None or not int(match[1]):
         raise click.BadParameter(f"{text!r} is not a size such as 65536, 64k, 10M or 1G")

@@ -30,7 +30,7 @@ TYPES: Final = ("normal", "fifo", "delay", "transaction", "priority", "lite", "m
 
 
 def _age(word: str) -> Callable[[str], int]:
-    """A duration, `default`, or `word` for none → milliseconds; a `type=` for options."""
+    """Make a `type=` for options: a duration, `default`, or `word` for none → milliseconds."""
     no_age = {"default": -1, word: 0}
 
     def read(given: str) -> int:
@@ -165,7 +165,7 @@ def alter(
 
 
 def _misfits(broker: Connection, altered: Any) -> str:
-    """What the topic holds that is not of its type, or may not be."""
+    """Say what the topic holds that is not of its type, or may not be; "": nothing."""
     kind = altered.type
     if kind == topic_pb2.MIXED:
         return ""

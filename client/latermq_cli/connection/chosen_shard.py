@@ -11,7 +11,7 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 def shard_option(command: Decorated) -> Decorated:
-    """`--shard`, which the command does not see: its connection goes to that shard."""
+    """Add `--shard`, which the command does not see: its connection goes to that shard."""
 
     def remember(context: click.Context, _: click.Parameter, number: int | None) -> None:
         context.meta[_META] = number

@@ -71,7 +71,7 @@ def access_of_environment() -> Access:
 
 
 def access_options(command: Decorated) -> Decorated:
-    """`--access-key` and the others; the command does not see them, and its help has not room."""
+    """Add `--access-key` and the others; the command does not see them, its help has no room."""
 
     def kept(context: click.Context, parameter: click.Parameter, value: Any) -> None:
         access = context.meta.setdefault(_META, Access())

@@ -34,7 +34,7 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 def duration(given: str) -> int:
-    """`500ms 10s 5m 2h 1d 1h30m` → milliseconds; a `type=` for options."""
+    """Read `500ms 10s 5m 2h 1d 1h30m` as milliseconds; a `type=` for options."""
     try:
         return parse_duration_ms(given)
     except ValueError as error:
@@ -50,7 +50,7 @@ def instant(given: str) -> int:
 
 
 def text(given: str) -> str:
-    """What can be sent as UTF-8; a `type=` for options."""
+    """Take what can be sent as UTF-8; a `type=` for options."""
     try:
         given.encode()
     except UnicodeEncodeError:
@@ -60,7 +60,7 @@ def text(given: str) -> str:
 
 
 def pair(given: str) -> tuple[str, str]:
-    """`NAME=VALUE` → (name, value); a `type=` for options."""
+    """Split `NAME=VALUE` into (name, value); a `type=` for options."""
     name, equals, value = text(given).partition("=")
     if not equals or not name:
         raise click.BadParameter(f"{given!r} is not NAME=VALUE")
@@ -68,7 +68,7 @@ def pair(given: str) -> tuple[str, str]:
 
 
 def broker_options(command: Decorated) -> Decorated:
-    """`--endpoint` and `--json`; the command takes `endpoint: str` and `as_json: bool`.
+    """Add `--endpoint` and `--json`; the command takes `endpoint: str` and `as_json: bool`.
 
     With them come those of `access_options`, which the command does not see. `latermq --help` tells
     of all of them once; a command's own page has the two.
@@ -92,7 +92,7 @@ def json_option(command: Decorated) -> Decorated:
 
 
 def limit_option(command: Decorated) -> Decorated:
-    """`--limit`: how many rows a listing prints at most."""
+    """Add `--limit`: how many rows a listing prints at most."""
     return click.option(
         "--limit",
         type=click.IntRange(1, LISTED_MAX),
@@ -104,7 +104,7 @@ def limit_option(command: Decorated) -> Decorated:
 
 
 def example(*lines: str) -> str:
-    """The epilog of a command's help: lines to copy."""
+    """Write the epilog of a command's help: lines to copy."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
@@ -114,7 +114,7 @@ def is_interactive() -> bool:
 
 
 def yes_option(command: Decorated) -> Decorated:
-    """`--yes`, of every command that takes away what no other command brings back."""
+    """Add `--yes`, of every command that takes away what no other command brings back."""
     return click.option(
         "--yes", is_flag=True, help="Do not ask. Needed where stdin is not a terminal."
     )(command)

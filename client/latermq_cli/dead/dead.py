@@ -213,7 +213,7 @@ def _print_letters(letters: list[dead_pb2.DeadLetter], shards: Shards) -> None:
 
 
 def _silence(letter: dead_pb2.DeadLetter) -> str:
-    """What is known where no failure was told."""
+    """Say what is known where a dead letter names no failure."""
     if letter.reason == "sent":
         return "(none: a producer sent it here)"
     ended = letter.attempts[-1].outcome if letter.attempts else ""
@@ -229,7 +229,7 @@ def _reason(letter: dead_pb2.DeadLetter) -> str:
 
 
 def _by_signature(letters: Iterable[dead_pb2.DeadLetter]) -> list[dict[str, Any]]:
-    """One entry per signature, the most frequent first."""
+    """Make one entry per signature, the most frequent first."""
     kinds: dict[str, dict[str, Any]] = {}
     for letter in letters:
         kind = kinds.setdefault(

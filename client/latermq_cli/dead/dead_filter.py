@@ -19,7 +19,7 @@ STATES: Final = ("dead", "redriven", "dropped", "any")
 
 
 def signature(given: str) -> str:
-    """The 16 hex digits of a kind of failure; a `type=` for options."""
+    """Read the 16 hex digits of a kind of failure; a `type=` for options."""
     if not _SIGNATURE.fullmatch(given):
         raise click.BadParameter(
             f"{given!r} is not 16 hex digits, as `latermq dead list GROUP --by signature` shows"
@@ -77,7 +77,7 @@ def classes_there(broker: Connection, group: str, failure_class: str) -> str:
 
 
 def filter_of(wanted: dict[str, Any], state: str = "dead") -> dead_pb2.DeadLetterFilter:
-    """The filter that the options `wanted` name."""
+    """Make the filter that the options `wanted` name."""
     return dead_pb2.DeadLetterFilter(
         message_ids=wanted["ids"],
         queue_offsets=wanted["offsets"],

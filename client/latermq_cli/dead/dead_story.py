@@ -55,7 +55,7 @@ class Telling:
 
 
 def tell(letter: dead_pb2.DeadLetter, telling: Telling) -> list[str]:
-    """The story, line by line."""
+    """Tell a dead letter's story, line by line."""
     lines = [_title(letter), ""]
     lines += _facts(letter, telling)
     lines += ["", *_timeline(letter, telling)]

@@ -147,7 +147,7 @@ class _Story:
         self._check_deaths()
 
     def _both_died(self) -> bool:
-        """For the broker, and for billing, whose own words may come later."""
+        """Tell whether both died for the broker and for billing, whose own words may come later."""
         return self._failures_of(attempt=ATTEMPTS) == 2 and len(self._dead()) == 2
 
     def _play_billing(self, *options: str) -> None:
@@ -172,7 +172,7 @@ class _Story:
         return sum(event.fields["attempt"] == attempt for event in self._failed)
 
     def _check_deaths(self) -> None:
-        """The broker's account of the dead must be what billing went through."""
+        """Check that the broker's account of the dead is what billing went through."""
         letters = self._dead()
         failures = Counter(event.fields["order"] for event in self._failed)
         expected = {order for order, count in failures.items() if count == ATTEMPTS}
@@ -311,5 +311,5 @@ class _Story:
 
 
 def _is_our_bug(letter: Any) -> bool:
-    """A wrong card is the customer's; a ValueError is a bug in reading the amount."""
+    """Tell whether it is our bug in reading the amount: a ValueError; a wrong card is not ours."""
     return bool(letter.failure_class.rpartition(".")[2] == "ValueError")

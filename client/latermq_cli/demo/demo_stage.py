@@ -88,7 +88,7 @@ class Stage:
         click.secho(f"{INDENT}$ {command}", fg="cyan")
 
     def _show_waiting(self, since_ms: int) -> None:
-        """After a second: on a terminal a clock that runs, elsewhere one line."""
+        """Show the wait after a second: on a terminal a clock that runs, elsewhere one line."""
         waited_s = (clock.now_ms() - since_ms) / 1000
         if not self._waiting_for or waited_s < 1:
             return
@@ -162,7 +162,7 @@ class Stage:
     def events(
         self, waiting_for: str, *, until: Callable[[], bool], timeout_s: float = 30.0
     ) -> Iterator[Event]:
-        """What the programs say, as they say it, until `until` holds; it is asked now and then.
+        """Yield what the programs say, as they say it, until `until` holds, asked now and then.
 
         Raises:
             StoryError: the time is up, or a program failed.
@@ -187,7 +187,7 @@ class Stage:
             self._waiting_for = ""
 
     def _lines_until(self, what: str, timeout_s: float) -> Iterator[Event]:
-        """Every event, and NOTHING now and then. Raises StoryError when the time is up."""
+        """Yield every event, and NOTHING now and then. Raises StoryError when the time is up."""
         since_ms = clock.now_ms()
         while clock.now_ms() - since_ms < timeout_s * 1000:
             if self._later:
@@ -231,7 +231,7 @@ class Stage:
         return self._directory / f"{actor}.log"
 
     def _complaint(self, actor: str) -> str:
-        """The end of what it wrote on stderr."""
+        """Read the end of what it wrote on stderr."""
         lines = self._log_of(actor).read_text(encoding="utf-8", errors="replace").splitlines()
         return "\n".join(lines[-20:]) or "it said nothing on stderr"
 

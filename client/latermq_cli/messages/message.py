@@ -108,7 +108,7 @@ def find(
 
 
 def _unreadable(positions: Collection[int], asked: str) -> str:
-    """What the broker has and cannot show."""
+    """Say what the broker has and cannot show."""
     named = ", ".join(map(str, sorted(positions)[:_DAMAGED_NAMED]))
     if len(positions) > _DAMAGED_NAMED:
         named += ", …"

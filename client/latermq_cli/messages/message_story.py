@@ -31,7 +31,7 @@ class Telling:
 
 
 def place(life: message_pb2.MessageLife) -> str:
-    """Where it stands, in a few words."""
+    """Say where a message stands, in a few words."""
     message = life.message
     if message.queue_id < 0:
         return message.topic
@@ -39,7 +39,7 @@ def place(life: message_pb2.MessageLife) -> str:
 
 
 def tell(life: message_pb2.MessageLife, telling: Telling) -> list[str]:
-    """The story, line by line."""
+    """Tell a message's story, line by line."""
     message = life.message
     title = styled(f"Message {plain(message.message_id)}", bold=True)
     lines = [title, "", *_facts(life, telling), "", styled("Where it is", bold=True)]
@@ -85,7 +85,7 @@ def _facts(life: message_pb2.MessageLife, telling: Telling) -> Iterator[str]:
 
 
 def _due(message: message_pb2.FoundMessage, telling: Telling) -> str:
-    """When it comes; what it was sent with, should that have been changed."""
+    """Say when it comes, and what it was sent with, should that have been changed."""
     sent_for = format_instant(message.due_at_ms, telling.zone, millis=True)
     if message.waits_until_ms in (0, message.due_at_ms):
         return sent_for

@@ -135,7 +135,7 @@ def _made_words(topic: str) -> str:
 
 
 def _place(message: Message) -> tuple[str, int, int, str]:
-    """What no other message of the topic has."""
+    """Return what no other message of the topic has."""
     system = message.system_properties
     return system.lite_topic, system.queue_id, system.queue_offset, system.message_id
 
@@ -230,7 +230,7 @@ def _receive_request(
 def _receive_batch(
     broker: Connection, request: service_pb2.ReceiveMessageRequest, wait_ms: int
 ) -> list[Message]:
-    """What one call gives; empty when nothing came in time."""
+    """Receive what one call gives; empty when nothing came in time."""
     request.long_polling_timeout.FromMilliseconds(wait_ms)
     messages: list[Message] = []
     timeout_s = wait_ms / 1000 + _ANSWER_SLACK_S
@@ -246,8 +246,8 @@ def _receive_batch(
 def _receive_of_any(
     shards: Shards, request: service_pb2.ReceiveMessageRequest, wait_ms: int
 ) -> list[Message]:
-    """What the first shard gives that has some: each is asked for what is there, then waited for
-    a second at each in turns. Handles name their shard."""
+    """Receive of the first shard that has some: ask each for what is there, then wait a second at
+    each in turns. Handles name their shard."""
     if not shards.several:
         return _receive_batch(shards.asked, request, wait_ms)
     until_ms = clock.now_ms() + wait_ms

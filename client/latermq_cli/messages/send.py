@@ -178,7 +178,7 @@ def read_body(body: str) -> bytes:
 
 
 def _bounded(source: BinaryIO, name: str) -> bytes:
-    """All of it, unless it has more than any broker takes. Raises RefusedError, OSError."""
+    """Read all of it, unless it has more than any broker takes. Raises RefusedError, OSError."""
     data = source.read(BODY_BYTES_MAX + 1)
     if len(data) > BODY_BYTES_MAX:
         raise RefusedError(f"{name}: more than {BODY_BYTES_MAX} bytes")
@@ -193,7 +193,7 @@ def _template(
     now_ms: int,
     labels: dict[str, Any],
 ) -> definition_pb2.Message:
-    """The message but for its id."""
+    """Make the message but for its id."""
     message = definition_pb2.Message(
         topic=definition_pb2.Resource(name=topic), user_properties=dict(labels["properties"])
     )
@@ -224,7 +224,7 @@ def _template(
 def _batches(
     template: definition_pb2.Message, count: int
 ) -> Iterator[list[definition_pb2.Message]]:
-    """`count` messages with ids of their own, in calls of bounded size."""
+    """Yield `count` messages with ids of their own, in calls of bounded size."""
     ids = message_ids()
     each_max = max(1, min(BATCH_COUNT_MAX, BATCH_BYTES_MAX // (template.ByteSize() + 64)))
     left = iter(range(count))
@@ -244,7 +244,7 @@ def _send_batch(
     metadata: tuple[tuple[str, str], ...],
     sent: list[Sent],
 ) -> None:
-    """`sent` has what was stored, too, where one of the batch is refused. Raises CommandError."""
+    """Send a batch; `sent` gets what was stored where some is refused, too. Raises CommandError."""
     request = service_pb2.SendMessageRequest(messages=batch)
     response = broker.call(broker.messaging.SendMessage, request, metadata=metadata)
     for entry in response.entries:
@@ -263,7 +263,7 @@ def _send_batch(
 
 
 def _due_ms(broker: Connection, topic: str, sent: Sent) -> int | None:
-    """When a message delayed by a level is due, as the broker says; None: it does not say."""
+    """Ask when a message delayed by a level is due; None: the broker does not say."""
     request = message_pb2.DescribeMessageRequest(message_id=sent.message_id, topic=topic)
     try:
         lives = broker.call(broker.messages.DescribeMessage, request).lives

@@ -302,7 +302,7 @@ def _priority(message: pending_pb2.PendingMessage) -> str:
 
 
 def _due_in(due_ms: int, now_ms: int) -> str:
-    """How long it has to wait still, or how overdue it is."""
+    """Say how long it has to wait still, or how overdue it is."""
     if not due_ms or due_ms == now_ms:
         return "now"
     return format_ago(due_ms, now_ms).removeprefix("in ")

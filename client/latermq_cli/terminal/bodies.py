@@ -11,7 +11,7 @@ _ANY_WRAPPER: Final = 47  # zlib's window bits for "gzip or zlib, find out"
 
 
 def decoded(body: bytes, encoding: str) -> bytes:
-    """The body as it was before its encoding; as it is when it cannot be decoded."""
+    """Undo a body's encoding; what cannot be decoded stays as it is."""
     if encoding != "gzip":
         return body
     try:
@@ -21,7 +21,7 @@ def decoded(body: bytes, encoding: str) -> bytes:
 
 
 def text_of(body: bytes) -> str | None:
-    """The body as text; None when it is not UTF-8."""
+    """Decode the body as text; None when it is not UTF-8."""
     try:
         return body.decode("utf-8")
     except UnicodeDecodeError:

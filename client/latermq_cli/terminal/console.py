@@ -45,7 +45,7 @@ def page_width() -> int:
 
 
 def styled(text: str, **style: Any) -> str:
-    """The text in a style, where there is a terminal to show it; see click.style."""
+    """Style the text, where there is a terminal to show it; see click.style."""
     if not stdout_is_terminal() or os.environ.get("NO_COLOR"):
         return text
     return click.style(text, **style)
@@ -64,5 +64,5 @@ def print_json(value: Mapping[str, Any]) -> None:
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:
-    """`1 letter`, `12 letters`, `1,204 queues`."""
+    """Write a count with its noun: `1 letter`, `12 letters`, `1,204 queues`."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

@@ -16,7 +16,7 @@ def room(width: int) -> int:
 
 
 def fact(label: str, values: Iterable[str], width: int) -> Iterator[str]:
-    """The lines of one label; what does not fit goes on below it. No values, no lines."""
+    """Yield the lines of one label; what does not fit goes on below it. No values, no lines."""
     shown = label
     for value in values:
         for piece in wrap(plain(value), room(width)):

@@ -49,7 +49,7 @@ class NotThereError(RefusedError):
 
 
 def error_of(code: int, message: str) -> CommandError:
-    """The error for a status other than OK."""
+    """Make the error for a status other than OK."""
     blamed = 40000 <= code < 50000 and code not in _RETRY_LATER
     kind = RefusedError if blamed or code == NOT_IMPLEMENTED else CommandError
     if code in _NOT_THERE:
@@ -60,7 +60,7 @@ def error_of(code: int, message: str) -> CommandError:
 
 
 def one_line(error: click.ClickException, *, as_json: bool = False) -> str:
-    """The error as a single line that names the command to ask for help.
+    """Write the error as a single line that names the command to ask for help.
 
     Args:
         as_json: as an object: what is wrong, the exit code, the broker's status where it gave one.

@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 
 
 def jsonable(message: Message) -> dict[str, Any]:
-    """All fields of a message but its status."""
+    """Return all fields of a message but its status, as JSON values by name."""
     shown: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:
         if field.name == "status":
@@ -39,7 +39,7 @@ def jsonable(message: Message) -> dict[str, Any]:
 
 
 def bytes_entry(name: str, value: bytes) -> dict[str, str]:
-    """`{name: text}`, or `{name_base64: …}` for what is not text."""
+    """Make `{name: text}`, or `{name_base64: …}` for what is not text."""
     try:
         return {name: value.decode("utf-8")}
     except UnicodeDecodeError:

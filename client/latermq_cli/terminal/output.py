@@ -44,7 +44,7 @@ class Output:
 
 @contextmanager
 def guarded_output() -> Iterator[None]:
-    """`sys.stdout` is an Output while this lasts, if there is one at all."""
+    """Make `sys.stdout` an Output while this lasts, if there is one at all."""
     stream = sys.stdout
     if stream is None:
         yield
@@ -68,13 +68,13 @@ def _failures(stream: Any) -> Iterator[None]:
 
 
 def _reader_gone(stream: Any) -> NoReturn:
-    """`latermq … | head`: whoever read our output has seen enough."""
+    """End with 0, as under `latermq … | head`: whoever read our output has seen enough."""
     _drop_the_rest(stream)
     sys.exit(0)
 
 
 def _drop_the_rest(stream: Any) -> None:
-    """What waits in the buffer goes nowhere: it would fail again when the process ends."""
+    """Drop what waits in the buffer: it would fail again when the process ends."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)

@@ -30,7 +30,7 @@ class Column:
 
 
 def plain(text: str) -> str:
-    """One printable line: control and bidirectional-format characters escaped."""
+    """Make one printable line: control and bidirectional-format characters escaped."""
     if text.isprintable():
         return text
     return "".join(ch if ch.isprintable() else _escape(ch) for ch in text)
@@ -61,7 +61,7 @@ def _char_width(ch: str) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """The text in at most `width` columns, with an ellipsis where something is left out."""
+    """Cut the text to at most `width` columns, with an ellipsis where something is left out."""
     if display_width(text) <= width:
         return text
     taken: list[str] = []
@@ -99,7 +99,7 @@ def render(
 
 
 def _readable(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:
-    """The columns to show on a page of `width`: optional ones go as long as it is too narrow."""
+    """Pick the columns for a page of `width`: optional ones go as long as it is too narrow."""
     kept = list(range(len(columns)))
 
     def needed() -> int:
@@ -134,7 +134,7 @@ def _line(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[str]
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """The text in lines of at most `width` columns, broken between words where there are any."""
+    """Wrap the text to lines of at most `width` columns, between words where there are any."""
     if display_width(text) <= width:
         return [text]  # as it is, indentation too
     lines: list[str] = []

@@ -15,7 +15,7 @@ _EPOCH_MS: Final = re.compile(r"\d{12,14}")
 
 
 def parse_instant_ms(text: str, now_ms: int, zone: tzinfo | None = None) -> int:
-    """Milliseconds since the epoch of an instant; `zone` None is the machine's local one.
+    """Read an instant as milliseconds since the epoch; `zone` None is the machine's local one.
 
     Raises:
         ValueError: with a sentence that says what is accepted.
@@ -51,14 +51,14 @@ def format_instant(ms: int, zone: tzinfo | None = None, *, millis: bool = False)
 
 
 def format_due(ms: int, zone: tzinfo | None = None) -> str:
-    """An instant to come, in full: milliseconds where there are any, and the zone."""
+    """Write an instant to come, in full: milliseconds where there are any, and the zone."""
     if ms <= 0:
         return "-"
     return f"{format_instant(ms, zone, millis=ms % 1000 != 0)} {zone_name(ms, zone)}".rstrip()
 
 
 def format_clock(ms: int, zone: tzinfo | None = None) -> str:
-    """The time of day to the millisecond."""
+    """Write the time of day to the millisecond."""
     when = _local(ms, zone)
     return f"{when:%H:%M:%S}.{when.microsecond // 1000:03d}"
 
@@ -68,12 +68,12 @@ def same_day(first_ms: int, second_ms: int, zone: tzinfo | None = None) -> bool:
 
 
 def zone_name(ms: int, zone: tzinfo | None = None) -> str:
-    """The zone's short name at that instant, e.g. `CET`."""
+    """Return the zone's short name at that instant, e.g. `CET`."""
     return _local(ms, zone).tzname() or ""
 
 
 def format_ago(ms: int, now_ms: int) -> str:
-    """`3.2 s ago`, `in 4m 12s`, or `now`."""
+    """Write `3.2 s ago`, `in 4m 12s`, or `now`."""
     distance = ms - now_ms
     if distance == 0:
         return "now"

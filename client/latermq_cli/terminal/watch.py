@@ -34,7 +34,7 @@ def pause(given: str) -> float:
 
 
 def watch_option(command: Decorated) -> Decorated:
-    """`--watch [SECONDS]`; the command is called anew each time and does not see it."""
+    """Add `--watch [SECONDS]`; the command is called anew each time and does not see it."""
 
     @functools.wraps(command)
     def watched(*args: Any, watch: float | None, **words: Any) -> None:
