@@ -63,7 +63,7 @@ class Limits:
         return self._limits.get((scope, name))
 
     def all(self) -> list[Limit]:
-        """Clients first, by name."""
+        """Return the limits, clients' first, by name."""
         return [self._limits[key] for key in sorted(self._limits)]
 
     def bound(self, scope: Scope, name: str, field: str) -> int:

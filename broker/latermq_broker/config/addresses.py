@@ -6,7 +6,7 @@ from latermq_broker.errors import ConfigError
 
 
 def listen_address(setting: str, text: str) -> tuple[str, int]:
-    """Host (an IPv6 one without brackets) and port of `HOST:PORT`.
+    """Split `HOST:PORT` into host (an IPv6 one without brackets) and port.
 
     Raises:
         ConfigError: naming `setting`.

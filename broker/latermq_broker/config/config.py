@@ -45,7 +45,7 @@ class Flush(Enum):
 
     @property
     def acknowledges_synced(self) -> bool:
-        """Sends, acks and changes are answered after a sync."""
+        """Tell whether sends, acks and changes are answered after a sync."""
         return self in (Flush.SYNC, Flush.SYNC_STRICT)
 
 
@@ -406,7 +406,7 @@ class Config:
             )
 
     def _check_calls_between_shards(self) -> None:
-        """Shards call each other. Raises ConfigError: they could not."""
+        """Check that shards can call each other. Raises ConfigError: they could not."""
         if self.auth.enabled and not self.auth.root_access_key:
             raise ConfigError(
                 "auth.root_access_key",

@@ -297,7 +297,7 @@ def _listens(descriptor: int) -> bool:
 
 
 def _credentials(connection: socket.socket) -> tuple[int, int, int]:
-    """Process, user and group at the other end."""
+    """Return process, user and group at the other end."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
     pid, uid, gid = _PEER.unpack(credentials)
     return pid, uid, gid

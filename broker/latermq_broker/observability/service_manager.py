@@ -31,7 +31,7 @@ class ServiceNotices:
         self._untold: tuple[str, ...] = ()  # what was not heard, and still holds
 
     def ready(self, address: str) -> None:
-        """Calls are served there."""
+        """Say that calls are served there."""
         self._tell(READY, f"STATUS=serving on {address}")
 
     async def standing_by(self, could_serve: Callable[[], bool]) -> None:
@@ -43,7 +43,7 @@ class ServiceNotices:
             await asyncio.sleep(1)
 
     def stopping(self) -> None:
-        """Calls are answered that have begun, and no further ones."""
+        """Say that calls are answered that have begun, and no further ones."""
         self._tell(STOPPING, "STATUS=draining")
 
     def alive(self) -> None:

@@ -20,7 +20,7 @@ class CommitWaits:
 
     @property
     def for_sync(self) -> bool:
-        """Somebody waits for the disk."""
+        """Tell whether somebody waits for the disk."""
         return bool(self._for_sync)
 
     def until_written(self, later: Later[Any]) -> None:

@@ -174,7 +174,7 @@ class DiskWork:
         self.on_marked()
 
     def housekeep(self) -> None:
-        """Once a second: begin what is due. The log must be written."""
+        """Begin what is due; called once a second. The log must be written."""
         now_ms = self._clock.now_ms()
         self._look_at_disk()
         self.shorten(now_ms)
@@ -243,7 +243,7 @@ class DiskWork:
         assert started, "the store begins one checkpoint at a time"
 
     def _make_room(self, error: BaseException) -> None:
-        """Old segments go after a checkpoint: it has the better claim to the spare's room."""
+        """Give a checkpoint the spare's room: it has the better claim; old segments go after it."""
         if isinstance(error, OSError) and error.errno in NO_ROOM_ERRNOS:
             self._log.row.release_spare()
             self._prepare_from_ms = self._clock.now_ms() + PREPARE_RETRY_MS
@@ -264,7 +264,7 @@ class DiskWork:
             log.warning("no spare room kept for a full disk", extra={"reason": str(error)})
 
     def _merge(self, arguments: list[str]) -> None:
-        """Many timer runs into one: for a process of its own, it would hold the GIL."""
+        """Merge many timer runs into one, in a process of its own: it would hold the GIL."""
 
         def work() -> None:
             module = "latermq_broker.schedule.run_merge"

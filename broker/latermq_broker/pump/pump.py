@@ -98,7 +98,7 @@ class Pump:
 
     @property
     def _behind(self) -> bool:
-        """More is written than the disk, or who else keeps the log, may be behind by."""
+        """Tell if more is written than the disk, or who else keeps the log, may be behind by."""
         return self._log.end - self._log.durable > self._unsynced_bytes_max
 
     def acknowledged(self, answer: Value) -> Later[Value]:
@@ -209,7 +209,7 @@ class Pump:
         self._timers.after("tick", min(max(wait_ms, 0), TICK_SLEEP_MS_MAX), self._tick)
 
     def _tick(self) -> None:
-        """Timers of the loop may run a little early; the engine does only what is due."""
+        """Tick the engine: timers of the loop may run a little early; it does only what is due."""
         now_ms = self.now_ms()
         if self._behind:  # what it wrote would wait in memory, without a bound
             self._tick_ms = now_ms + BEHIND_RETRY_MS

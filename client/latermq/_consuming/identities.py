@@ -66,7 +66,7 @@ class Identity:
 
     @property
     def held_count(self) -> int:
-        """Deliveries received and not settled."""
+        """Count the deliveries received and not settled."""
         return len(self._held)
 
     async def start(self) -> None:

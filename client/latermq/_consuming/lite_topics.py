@@ -112,7 +112,7 @@ class LiteTopics:
         await self._as_newest(tell)
 
     async def _as_newest(self, tell: Callable[[Session], Awaitable[None]]) -> None:
-        """Once more, if the consumer has another identity by then."""
+        """Tell it once more, if the consumer has another identity by then."""
         while True:
             session = self._session
             assert session is not None, "attached when the consumer is made"

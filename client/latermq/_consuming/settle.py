@@ -65,7 +65,7 @@ class LeaseSettler:
         return self._session.settings.retry
 
     async def ack(self, delivery: Delivery) -> None:
-        """Acknowledgements that wait at the same time share a call; each has its own answer.
+        """Acknowledge it. Those that wait at the same time share a call; each has its own answer.
         One that was answered before says the same again."""
         if delivery._outcome is not Outcome.ACKNOWLEDGED:
             _require_held(delivery)

@@ -36,7 +36,7 @@ class Order:
 
 
 def orders(first: int) -> Iterator[Order]:
-    """Orders without end, numbered from `first`; every sixth, counted from 1001, is alike."""
+    """Yield orders without end, numbered from `first`; every sixth, counted from 1001, is alike."""
     kinds = [
         ("19.90", "4929", "2031-04", "Northern Bank"),
         ("85.00", "5105", "2029-11", "Harbour Bank"),

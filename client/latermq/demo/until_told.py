@@ -10,7 +10,7 @@ from typing import Any
 
 
 def until_told(program: Coroutine[Any, Any, None]) -> None:
-    """Returns when the program is done or was cancelled by a signal; its errors are raised."""
+    """Run the program until it is done or was cancelled by a signal; its errors are raised."""
     asyncio.run(_guarded(program))
 
 

@@ -83,7 +83,7 @@ def arrow_type(name: str) -> pa.DataType:
 
 
 def _decoded(rows: Rows) -> dict[str, list[Any]]:
-    """Bodies, decoded where that can be done, and the encodings they are then in."""
+    """Decode bodies, where that can be done, and name the encodings they are then in."""
     bodies, encodings = [], []
     for row in rows:
         body, encoding = row.body, row.body_encoding
@@ -125,7 +125,7 @@ def _numbers(name: str) -> Callable[[Rows], pa.Array]:
 
 
 def _counts(name: str) -> Callable[[Rows], pa.Array]:
-    """Numbers from 1: 0 is null."""
+    """Make a builder of numbers from 1: 0 is null."""
     get, number = attrgetter(name), arrow_type(name)
     return lambda rows: pa.array([value or None for value in map(get, rows)], number)
 
@@ -144,7 +144,7 @@ def _keys(rows: Rows) -> pa.Array:
 
 
 def _properties(rows: Rows) -> pa.Array:
-    """Sorted by name: a row must be the same whenever it is read."""
+    """Build the properties, sorted by name: a row must be the same whenever it is read."""
     maps = [sorted(row.properties.items()) for row in rows]
     flat = [pair for pairs in maps for pair in pairs]
     return pa.MapArray.from_arrays(

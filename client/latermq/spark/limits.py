@@ -7,7 +7,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 def share(backlogs: Mapping[Key, int], limit: int) -> dict[Key, int]:
-    """Rows to take from each queue: min(limit, total backlog) altogether.
+    """Count the rows to take from each queue: min(limit, total backlog) altogether.
 
     Smallest backlog first, each an equal share of what is left of the limit: small queues are
     emptied, large ones split the rest. Whatever a division leaves over falls to the largest, so

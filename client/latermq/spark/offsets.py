@@ -31,7 +31,7 @@ class Offsets:
     epochs: Mapping[str, str] = field(default_factory=dict)
 
     def encode(self) -> dict[str, Any]:
-        """Canonical: equal offsets give equal JSON text."""
+        """Encode canonically: equal offsets give equal JSON text."""
         return {
             "version": VERSION,
             "topics": {

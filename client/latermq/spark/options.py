@@ -91,7 +91,7 @@ class Options:
 
 
 def parse(given: Mapping[str, str]) -> Options:
-    """Options as Spark hands them over: text, their names in any case.
+    """Parse the options as Spark hands them over: text, their names in any case.
 
     Raises:
         OptionError: names the option, and the nearest one if there is none of that name.

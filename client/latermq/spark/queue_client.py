@@ -236,7 +236,7 @@ def _require_ok(status: definition_pb2.Status) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Why a call failed, if it is worth another try.
+    """Say why a call failed, if it is worth another try.
 
     Raises:
         BrokerRefusedError: it is not.

@@ -113,7 +113,7 @@ def check(columns: Sequence[Column]) -> tuple[str, ...]:
 
 
 def wanted_of_broker(names: Sequence[str]) -> list[str]:
-    """Fields of a QueueRow to ask for, never empty: that would mean all.
+    """List the fields of a QueueRow to ask for, never empty: that would mean all.
 
     The encoding comes with a body, to decode it; the time of death with any dead-letter column,
     because it tells a 0 from a null.

@@ -112,7 +112,7 @@ class LaterMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(
         self, start: Mapping[str, Any] | None = None, limit: "ReadLimit | None" = None
     ) -> dict[str, Any]:
-        """Obeys the limit it is given, not the option: AvailableNow's and Once's differ."""
+        """Obey the limit it is given, not the option: AvailableNow's and Once's differ."""
         if start is None or limit is None:
             return self._latest_before_admission_control().encode()
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None

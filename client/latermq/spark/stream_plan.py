@@ -50,7 +50,7 @@ class StreamPlan:
         return self._initial
 
     def freeze(self) -> None:
-        """AvailableNow: nothing stored from now on belongs to this run, or it would never end."""
+        """Freeze the ends for AvailableNow: with what is stored from now on it would never end."""
         self._frozen = self._poll()
 
     def latest(self, start: Offsets | None, limit: int | None) -> Offsets:

@@ -370,7 +370,7 @@ def _backoff(settings: group_pb2.Group) -> str:
 
 
 def lag_cells(progress: group_pb2.TopicProgress, now_ms: int) -> tuple[str, ...]:
-    """Cells of `LAG_COLUMNS`."""
+    """Write the cells of `LAG_COLUMNS`."""
     oldest_ms = progress.oldest_unread_at_ms
     return (
         f"{progress.ready_count:,}",

@@ -42,7 +42,7 @@ def duration(given: str) -> int:
 
 
 def instant(given: str) -> int:
-    """ISO 8601, `now`, `-1h`, `10m` → milliseconds since the epoch; a `type=` for options."""
+    """Read ISO 8601, `now`, `-1h`, `10m` as ms since the epoch; a `type=` for options."""
     try:
         return parse_instant_ms(given, clock.now_ms())
     except ValueError as error:
@@ -136,7 +136,7 @@ def confirmed(question: str, *, yes: bool) -> None:
 
 
 def filter_options(*options: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
-    """Several options as one decorator, listed in the order given."""
+    """Make several options one decorator, listed in the order given."""
 
     def decorate(command: Decorated) -> Decorated:
         for option in reversed(options):

@@ -176,7 +176,7 @@ def _newest(broker: Connection, group: str) -> dead_pb2.DeadLetter:
 
 
 def _alike_count(broker: Connection, letter: dead_pb2.DeadLetter) -> int:
-    """Other letters of the group that died of the same, as far as one page tells."""
+    """Count other letters of the group that died of the same, as far as one page tells."""
     if not letter.signature:
         return 0
     request = dead_pb2.ListDeadLettersRequest(

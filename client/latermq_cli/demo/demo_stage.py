@@ -219,7 +219,7 @@ class Stage:
             raise StoryError(f"{actor} ended with code {code}: {self._complaint(actor)}")
 
     def stop(self, actor: str) -> None:
-        """SIGTERM, and wait: what a deployment does.
+        """Send SIGTERM, and wait: what a deployment does.
 
         Raises:
             StoryError: it did not end by itself, or badly.
@@ -261,7 +261,7 @@ def _event(actor: str, pid: int, line: str) -> Event:
 
 
 def _members(sessions: set[int]) -> list[int]:
-    """Processes that belong to one of these sessions, whatever their process group or parent."""
+    """List the processes that belong to these sessions, whatever their process group or parent."""
     members: list[int] = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:

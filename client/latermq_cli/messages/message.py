@@ -133,7 +133,7 @@ def _row(hit: message_pb2.FoundMessage) -> tuple[str, ...]:
 
 
 def _nowhere(hit: message_pb2.FoundMessage) -> str:
-    """Why it stands in no queue; `latermq message show` takes a longer look."""
+    """Say why it stands in no queue; `latermq message show` takes a longer look."""
     if hit.cancelled:
         return "never"
     return "later" if hit.waits_until_ms else "-"

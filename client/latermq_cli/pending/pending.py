@@ -252,7 +252,7 @@ def _kind_word(kind: int) -> str:
 
 
 def _count_rows(row: pending_pb2.PendingCount, now_ms: int) -> Iterator[tuple[str, ...]]:
-    """Retries that are ready have a row of their own, though they are one kind with the others."""
+    """Yield the rows of a kind; ready retries have a row of their own beside the others."""
     due_ms, group, waits = row.next_due_at_ms, row.group or "-", row.count
     if row.ready_count:
         waits -= row.ready_count

@@ -29,7 +29,7 @@ def text_of(body: bytes) -> str | None:
 
 
 def printable_lines(body: bytes) -> list[str]:
-    """Lines to print: the text, or one line with length and first bytes in hex."""
+    """List the lines to print: the text, or one line with length and first bytes in hex."""
     text = text_of(body)
     if text is not None:
         return plain_lines(text)

@@ -28,19 +28,19 @@ def stderr_is_terminal() -> bool:
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Python has None for what the shell closed (`>&-`)."""
+    """Tell whether it is a terminal; Python has None for what the shell closed (`>&-`)."""
     return stream is not None and stream.isatty()
 
 
 def table_width() -> int | None:
-    """Columns a table may take; None: as many as it needs."""
+    """Count the columns a table may take; None: as many as it needs."""
     if os.environ.get("COLUMNS", "").isdigit() or stdout_is_terminal():
         return max(40, shutil.get_terminal_size((PAGE_WIDTH, 24)).columns)
     return None
 
 
 def page_width() -> int:
-    """Columns that prose is wrapped to."""
+    """Count the columns that prose is wrapped to."""
     return min(table_width() or PAGE_WIDTH, 140)
 
 

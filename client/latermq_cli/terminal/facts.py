@@ -11,7 +11,7 @@ INDENT: Final = 2
 
 
 def room(width: int) -> int:
-    """Columns left for a value on a page of `width`."""
+    """Count the columns left for a value on a page of `width`."""
     return max(20, width - LABEL_WIDTH - INDENT)
 
 

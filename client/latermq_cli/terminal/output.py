@@ -25,7 +25,7 @@ class Output:
 
     @property
     def buffer(self) -> "Output":
-        """click writes here where the environment says ASCII."""
+        """Wrap the stream's bytes: click writes there where the environment says ASCII."""
         return Output(self._stream.buffer)
 
     def __getattr__(self, name: str) -> Any:

@@ -37,7 +37,7 @@ def plain(text: str) -> str:
 
 
 def plain_lines(text: str) -> list[str]:
-    """Printable lines of a longer text: line ends and tabs keep their meaning."""
+    """Make printable lines of a longer text: line ends and tabs keep their meaning."""
     return [plain(line.expandtabs(4)) for line in text.splitlines()]
 
 
@@ -48,7 +48,7 @@ def _escape(ch: str) -> str:
 
 
 def display_width(text: str) -> int:
-    """Columns the text takes on a terminal."""
+    """Count the columns the text takes on a terminal."""
     if text.isascii():
         return len(text)
     return sum(_char_width(ch) for ch in text)
@@ -82,7 +82,7 @@ def pad(text: str, width: int, *, right: bool = False) -> str:
 def render(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None
 ) -> list[str]:
-    """Header and rows as lines of at most `width` columns (None: as wide as they are)."""
+    """Write header and rows as lines of at most `width` columns (None: as wide as they are)."""
     cells = [[plain(cell) for cell in row] for row in rows]
     widths = [
         max([display_width(column.header), *(display_width(row[index]) for row in cells)])

@@ -42,7 +42,7 @@ def parse_instant_ms(text: str, now_ms: int, zone: tzinfo | None = None) -> int:
 
 
 def format_instant(ms: int, zone: tzinfo | None = None, *, millis: bool = False) -> str:
-    """Local date and time to the second (or millisecond); `-` when not set."""
+    """Write the local date and time to the second (or millisecond); `-` when not set."""
     if ms <= 0:
         return "-"
     when = _local(ms, zone)

@@ -23,7 +23,7 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 def pause(given: str) -> float:
-    """Seconds between two looks; a `type=` for options."""
+    """Read the seconds between two looks; a `type=` for options."""
     try:
         seconds = float(given)
     except ValueError:

@@ -70,7 +70,7 @@ class Call(Protocol):
 
     @property
     def connection_id(self) -> str:
-        """Equal for calls of one connection, as far as the transport can tell."""
+        """Return an id, equal for calls of one connection as far as the transport can tell."""
 
     @property
     def certificate_name(self) -> str:

@@ -20,5 +20,5 @@ class TransportView:
 
     @property
     def receives_parked(self) -> int:
-        """Receives and pulls that wait for a message now."""
+        """Count the receives and pulls that wait for a message now."""
         return self._parked.waiting

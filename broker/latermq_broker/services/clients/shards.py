@@ -27,7 +27,7 @@ class Shards(Protocol):
 
     @property
     def files(self) -> Sequence[Any]:
-        """Modules of the RPCs that only a cluster has."""
+        """Return the modules of the RPCs that only a cluster has."""
 
     def brokers(
         self, topic: Topic, asked: definition_pb2.Endpoints

@@ -186,7 +186,7 @@ def _properties_end(data: bytes, at: int) -> int:
 def _system(
     data: bytes, at: int, end: int
 ) -> tuple[bytes, tuple[bytes, ...], bytes, bytes, bool, int, bytes]:
-    """Tag, keys, message id, what is kept, whether the body is zipped, delivery time and group.
+    """Read tag, keys, message id, what is kept, whether the body is zipped, delivery time, group.
 
     Of the last two, 0 and b"" stand for none.
     Raises Doubt, RequestError: as in `PlainReader`.
@@ -233,7 +233,7 @@ def _system(
 
 
 def _labels(data: bytes, at: int) -> tuple[bytes, tuple[bytes, ...], bytes, int]:
-    """Tag, keys and message id of system properties, and where they end. Raises as `_system`."""
+    """Read tag, keys and message id of system properties; find their end. Raises as `_system`."""
     tag = b""
     keys: list[bytes] = []
     if data[at] == _TAG:
@@ -276,7 +276,7 @@ def _birth_end(data: bytes, at: int) -> int:
 
 
 def _timestamp(data: bytes, at: int) -> tuple[int, int, int]:
-    """Seconds and nanoseconds of the Timestamp whose field is at `at`, and where it ends.
+    """Read seconds and nanoseconds of the Timestamp whose field is at `at`; return its end, too.
 
     Raises Doubt: it has none of the first, or is not proper.
     """

@@ -31,7 +31,7 @@ class StoredMessage:
 
     @cached_property
     def message(self) -> definition_pb2.Message:
-        """User properties and body only."""
+        """Parse the user properties and the body only."""
         return definition_pb2.Message.FromString(self._rest)
 
     @cached_property
@@ -73,17 +73,17 @@ class StoredMessage:
 
     @property
     def message_type(self) -> str:
-        """normal, fifo, delay, transaction, lite or priority."""
+        """Name the type: normal, fifo, delay, transaction, lite or priority."""
         return _TYPE_NAMES.get(self.system.message_type, "normal")
 
     @property
     def body_encoding(self) -> str:
-        """identity or gzip."""
+        """Name the encoding: identity or gzip."""
         return "gzip" if self.system.body_encoding == definition_pb2.GZIP else "identity"
 
     @property
     def body_digest(self) -> str:
-        """MD5, upper-case hex."""
+        """Return the MD5, in upper-case hex."""
         return self.system.body_digest.checksum
 
     @property

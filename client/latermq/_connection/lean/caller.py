@@ -236,7 +236,7 @@ class Caller:
     def _arrived(
         self, call: Call, messages: list[bytes], messages_bytes: int, bytes_count: int
     ) -> None:
-        """Messages, and how many bytes of the window they and the next one's beginning took."""
+        """Take messages, and the bytes of window that they and the next one's beginning took."""
         call.messages += messages
         call.unread_bytes += messages_bytes
         if call.unread_bytes > UNREAD_BYTES_MAX:

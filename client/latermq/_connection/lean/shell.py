@@ -87,7 +87,7 @@ class Shell(asyncio.Protocol):
             raise
 
     def wake(self) -> None:
-        """Output was made outside of a read: write it soon."""
+        """Write soon: output was made outside of a read."""
         if not self._flush_asked:
             self._flush_asked = True
             self._loop.call_soon(self._flush)
