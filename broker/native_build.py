@@ -104,7 +104,7 @@ def compiles() -> bool:
 
 
 def compile_all(root: Path, target: Path) -> list[Path]:
-    """The library and the modules made in `target`/lib, each where its package would be."""
+    """Make the library and the modules in `target`/lib, each where its package would be."""
     from mypyc.build import mypycify  # here, not above: what a pure wheel needs none of
     from pybind11.setup_helpers import ParallelCompile, naive_recompile
     from setuptools import Distribution

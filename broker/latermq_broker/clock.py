@@ -44,7 +44,7 @@ class SystemClock:
         self._origin_ns = wall_ns() - monotonic_ns()
 
     def now_ms(self) -> int:
-        """The broker's own time; has a look at the wall clock too."""
+        """Read the broker's own time; has a look at the wall clock too."""
         monotonic_ns = self._monotonic_ns()
         jump_ns = self._wall_ns() - monotonic_ns - self._origin_ns - self._offset_ns
         if (
@@ -56,7 +56,7 @@ class SystemClock:
         return (self._origin_ns + monotonic_ns) // 1_000_000
 
     def wall_ms(self) -> int:
-        """The time of day."""
+        """Read the time of day."""
         return self.now_ms() + self.wall_offset_ms
 
     def not_before(self, floor_ms: int) -> None:
@@ -76,10 +76,10 @@ class SystemClock:
 
 
 def monotonic_ms() -> int:
-    """Milliseconds of a clock that has no date; for deadlines of connections."""
+    """Read the milliseconds of a clock that has no date; for deadlines of connections."""
     return _monotonic_ns() // 1_000_000
 
 
 def boot_ms() -> int:
-    """Milliseconds of a clock that has no date, and counts the time that the machine slept, too."""
+    """Read the milliseconds of a clock without a date that counts what the machine slept, too."""
     return time.clock_gettime_ns(_BOOTTIME) // 1_000_000

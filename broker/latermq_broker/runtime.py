@@ -381,7 +381,7 @@ async def _copy_first(services: Services, stop: asyncio.Event) -> None:
 def _meeting_point(
     config: Config, server: LeanServer, metrics: MetricsEndpoint, replaced: Callable[[], None]
 ) -> MeetingPoint:
-    """Where a process that replaces this one gets its ports; `replaced` when it has them."""
+    """Make the place where a successor gets the ports; `replaced` when it has them."""
 
     def ports() -> dict[str, Port]:
         descriptors = [listener.fileno() for listener in server.sockets]
@@ -417,7 +417,7 @@ def _managed(services: Services, pump: Pump) -> ServiceNotices:
 
 
 def _page(engine: Engine, services: Services, pump: Pump, config: Config) -> Page:
-    """The page of metrics, with what only the edges know."""
+    """Make the page of metrics, with what only the edges know."""
 
     def pieces() -> Iterator[str]:
         edges = Edges(

@@ -53,9 +53,9 @@ def _show_version(context: click.Context, _: click.Parameter, asked: bool) -> No
         "dead": Lazy(
             f"{_CLI}.dead.dead", "dead", "Dead letters: why they died; redrive or drop them."
         ),
-        "user": Lazy(f"{_CLI}.catalog.user", "user", "Who may come in: users and their secrets."),
+        "user": Lazy(f"{_CLI}.catalog.user", "user", "Manage who may come in: users and their secrets."),
         "acl": Lazy(
-            f"{_CLI}.catalog.user", "acl", "What users may do: rights on topics and groups."
+            f"{_CLI}.catalog.user", "acl", "Manage what users may do: rights on topics and groups."
         ),
         "client": Lazy(
             f"{_CLI}.clients.client", "client", "Who is connected and holds what; let one go."
@@ -90,7 +90,7 @@ def _show_version(context: click.Context, _: click.Parameter, asked: bool) -> No
     help="Show the version and end.",
 )
 def latermq() -> None:
-    """The broker for messages that have to come back.
+    """Run and operate the broker for messages that have to come back.
 
     Every command explains itself with --help. Exit codes: 0 done, 1 failed, 2 asked wrongly, 3 not
     there (of serve: the log is damaged, or the disk failed).

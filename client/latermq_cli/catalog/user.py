@@ -28,7 +28,7 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 @click.group(cls=CommandGroup)
 def user() -> None:
-    """Who may come in: users, their secrets, their rights (see `latermq acl`).
+    """Manage who may come in: users, their secrets, their rights (see `latermq acl`).
 
     The broker asks for names when it was started with `[auth] enabled = true`.
     """
@@ -36,7 +36,7 @@ def user() -> None:
 
 @click.group(cls=CommandGroup)
 def acl() -> None:
-    """What users may do: rights on topics and groups.
+    """Manage what users may do: rights on topics and groups.
 
     A pattern is a name, a beginning followed by * such as 'orders-*', or '*' for all.
 
