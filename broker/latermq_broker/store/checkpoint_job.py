@@ -86,7 +86,7 @@ class CheckpointJob:
         self.index = index
 
     def run(self) -> None:
-        """Do it; may run in a thread.
+        """Write the checkpoint; may run in a thread.
 
         Raises:
             StoreReadOnlyError: the log's sync failed.
@@ -116,7 +116,7 @@ class CheckpointJob:
         self.index.delete_others()
 
     def _sync_queues(self, paths: set[Path]) -> None:
-        """Files and their names. Many at once: one by one, the disk would take seconds."""
+        """Sync files and their names. Many at once: one by one, the disk would take seconds."""
         if len(paths) > SYNC_EACH_MAX:
             try:
                 self._files.sync_directory(self._queue_files.directory, everything=True)
@@ -136,7 +136,7 @@ class CheckpointJob:
             self._files.sync_directory(self._queue_files.directory)
 
     def _delete_trimmed(self) -> None:
-        """Queue files that neither this checkpoint nor the one before needs."""
+        """Delete queue files that neither this checkpoint nor the one before needs."""
         for (topic_id, queue_id), number in self.floors.items():
             floor = self._queue_files.path(topic_id, queue_id, number)
             with suppress(OSError):
@@ -145,7 +145,7 @@ class CheckpointJob:
                         self._files.unlink(floor.parent / name)
 
     def _delete_queues(self) -> None:
-        """Queue files of deleted topics. What cannot be deleted now is left to the next start."""
+        """Delete queue files of deleted topics. What cannot be is left to the next start."""
         for topic_id in self.deleted:
             directory = self._queue_files.directory / str(topic_id)
             with suppress(OSError):
@@ -181,7 +181,7 @@ class CheckpointJob:
         return digest.digest()
 
     def _delete_runs(self) -> None:
-        """Runs that neither this checkpoint nor the one before it names."""
+        """Delete runs that neither this checkpoint nor the one before it names."""
         with suppress(OSError):
             for name in self._files.list_directory(self._runs_directory):
                 if name.endswith(RUN_SUFFIX) and name not in self._kept_runs:

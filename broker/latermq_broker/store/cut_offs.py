@@ -39,7 +39,7 @@ class CutOffs:
         self._lost_ms = 0  # the last record before this life lost its connections; 0: it did not
 
     def restore(self, sections: Mapping[str, bytes], epoch: int, last_ms: int) -> None:
-        """From a checkpoint that the life of `epoch` took, behind a record of `last_ms`.
+        """Restore from a checkpoint that the life of `epoch` took, behind a record of `last_ms`.
 
         One of an older version says nothing: then that life began, as far as is known, with the
         log.
@@ -52,12 +52,12 @@ class CutOffs:
         self._last_ms, self._drained = last_ms, False
 
     def begin(self, *, whole: bool) -> None:
-        """Replay has no checkpoint; `whole`: it sees the log's first record."""
+        """Begin a replay without a checkpoint; `whole`: it sees the log's first record."""
         self._spans, self._epoch, self._began_ms, self._last_ms = [], 0, 0, 0
         self._drained = whole
 
     def see(self, first: Record, last: Record) -> None:
-        """In replay: some records in a row, of one life."""
+        """See some records of a replay, in a row, of one life."""
         if first.epoch > self._epoch:
             before = self._epoch > 0
             self.begin_life(first.epoch, self._last_ms if before else first.store_ms)
@@ -65,7 +65,7 @@ class CutOffs:
         self._drained = last.is_clean_mark
 
     def begin_life(self, epoch: int, last_ms: int) -> None:
-        """A broker has started; the newest record before it is of `last_ms`."""
+        """Begin a broker's life; the newest record before it is of `last_ms`."""
         if not self._drained:
             self._spans.append((self._began_ms, last_ms))
             if len(self._spans) > CUT_OFFS_MAX:

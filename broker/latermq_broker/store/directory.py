@@ -151,7 +151,7 @@ def sync_ancestors(files: Files, directory: Path) -> None:
 
 
 def take_lock(files: Files, directory: Path) -> int:
-    """The descriptor that holds the lock. Raises StoreLockedError, OSError."""
+    """Take the lock; return the descriptor that holds it. Raises StoreLockedError, OSError."""
     fd = files.open(directory / LOCK_NAME, OpenMode.ENSURE)
     try:
         locked = files.lock(fd)
@@ -167,7 +167,7 @@ def take_lock(files: Files, directory: Path) -> int:
 
 
 def find_log(files: Files, directory: Path) -> FoundLog:
-    """All segments, their headers checked, oldest first.
+    """Find all segments, oldest first, and check their headers.
 
     Only the last one may have a bad header or be short: `Segment.fault` is set, recovery decides.
     Raises:
@@ -200,7 +200,7 @@ def find_log(files: Files, directory: Path) -> FoundLog:
 
 
 def require_unused(files: Files, directory: Path) -> None:
-    """Where no segment is, there never was one. Raises CorruptRecordError, OSError."""
+    """Check, where no segment is, that there never was one. Raises CorruptRecordError, OSError."""
     if _has_checkpoints(files, directory):
         raise CorruptRecordError(
             0,
@@ -215,7 +215,7 @@ def _has_checkpoints(files: Files, directory: Path) -> bool:
 
 
 def segment_base(log: Path, name: str) -> int:
-    """The position in a segment's file name. Raises UnsupportedFormatError: it has none."""
+    """Read the position in a segment's file name. Raises UnsupportedFormatError: it has none."""
     digits = name.removesuffix(SEGMENT_SUFFIX)
     if len(digits) != 20 or not digits.isdecimal():
         raise UnsupportedFormatError(f"{log / name} is not a segment of a LaterMQ log")
@@ -255,7 +255,7 @@ def _was_ours(files: Files, segment: Segment) -> bool:
 
 
 def hole(expected: int, name: str) -> CorruptRecordError:
-    """Segment `name` was found where the one for position `expected` should be."""
+    """Make the error of finding segment `name` where the one for position `expected` should be."""
     return CorruptRecordError(
         expected,
         f"the log has a hole: {segment_name(expected)} is missing before {name}. {WAY_BACK}",
@@ -297,7 +297,7 @@ def remove_leftovers(files: Files, directory: Path, suffix: str) -> None:
 
 
 def _names(files: Files, directory: Path) -> list[str]:
-    """Names in a directory that may not exist yet."""
+    """List the names in a directory that may not exist yet."""
     try:
         return files.list_directory(directory)
     except FileNotFoundError:
@@ -305,7 +305,7 @@ def _names(files: Files, directory: Path) -> list[str]:
 
 
 def unusable(directory: Path, error: OSError) -> StoreError:
-    """The error an operator sees when the file system refuses."""
+    """Make the error an operator sees when the file system refuses."""
     if isinstance(error, NotADirectoryError | FileExistsError):
         return StoreUnusableError(f"{directory} is a file, not a directory")
     return StoreUnusableError(f"{directory} cannot be used: {error.strerror or error}")

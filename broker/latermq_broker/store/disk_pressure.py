@@ -32,17 +32,17 @@ class DiskPressure:
 
     @property
     def full(self) -> bool:
-        """Sends are refused."""
+        """Tell whether sends are refused."""
         return self._short or self._starved
 
     @property
     def starved(self) -> bool:
-        """A segment could not be prepared; somebody should try again."""
+        """Tell whether a segment could not be prepared; somebody should try again."""
         return self._starved
 
     @property
     def needed_bytes(self) -> int:
-        """What must be free for sends to be taken; of a full disk never what there is already."""
+        """Return what must be free for sends; of a full disk never what there is already."""
         threshold = self._threshold()
         if self._short and self.space.free >= threshold:
             return threshold * FULL_BACK_PERCENT // 100
@@ -65,13 +65,13 @@ class DiskPressure:
         self._count(was_full)
 
     def no_room(self) -> None:
-        """A segment could not be prepared."""
+        """Note that a segment could not be prepared."""
         was_full = self.full
         self._starved = True
         self._count(was_full)
 
     def room(self) -> None:
-        """A segment could be prepared."""
+        """Note that a segment could be prepared."""
         self._starved = False
 
     def ran_out(self) -> StoreFullError:
@@ -80,12 +80,12 @@ class DiskPressure:
         return self.refusal()
 
     def admit(self) -> None:
-        """Raises StoreFullError when the disk is full."""
+        """Admit a send. Raises StoreFullError when the disk is full."""
         if self._short or self._starved:
             raise self.refusal()
 
     def refusal(self) -> StoreFullError:
-        """The error a refused send gets."""
+        """Make the error a refused send gets, and count it."""
         self.sends_refused += 1
         needed = self.needed_bytes or self._config.segment_bytes
         why = f"need {needed:,} bytes free, there are {self.space.free:,}"

@@ -44,14 +44,14 @@ class Dropped:
         return {START_SECTION: self.start.to_bytes(8, "little")}
 
     def drop_before(self, start: int) -> None:
-        """Live and in replay: nothing needs what lies below `start`."""
+        """Raise `start`, live and in replay: nothing needs what lies below it."""
         self.start = max(self.start, start)
         if self._recovered:
             self._paths += self._log.row.drop_before(self.start)
 
     def require_accounted(self, segments: Sequence[Segment]) -> None:
-        """After replay. Raises CorruptRecordError: what is missing was never dropped, or no record
-        brought the state behind what was given up.
+        """Check the log's begin after replay. Raises CorruptRecordError: what is missing was never
+        dropped, or no record brought the state behind what was given up.
         """
         if segments[0].base > self.start:
             raise hole(self.start, segments[0].path.name)
@@ -59,18 +59,18 @@ class Dropped:
             raise GivenUpError(max(self.behind, self.start))
 
     def recovered(self) -> None:
-        """Replay is over: what it left behind is let go."""
+        """Let go of what replay, which is over, left behind."""
         self._recovered = True
         self.headless = False
         self.drop_before(self.start)
 
     @property
     def waiting(self) -> tuple[Path, ...]:
-        """Files that may be deleted after a checkpoint that begins now."""
+        """Return the files that may be deleted after a checkpoint that begins now."""
         return tuple(self._paths)
 
     def unlinked(self, paths: Sequence[Path]) -> None:
-        """They were."""
+        """Forget the first of the files that wait: they were unlinked."""
         del self._paths[: len(paths)]
 
 

@@ -56,7 +56,7 @@ class Files(Protocol):
     """What the store asks of a file system. Offsets and sizes are bytes; all raise OSError."""
 
     def open(self, path: Path, mode: OpenMode) -> int:
-        """A file descriptor; a new file is empty."""
+        """Open a file and return its descriptor; a new file is empty."""
 
     def close(self, fd: int) -> None: ...
 
@@ -72,10 +72,10 @@ class Files(Protocol):
         """Write a first part of `data`; the count written, possibly less than asked."""
 
     def pread(self, fd: int, count: int, offset: int) -> bytes:
-        """At most `count` bytes; fewer only at the end of the file."""
+        """Read at most `count` bytes; fewer only at the end of the file."""
 
     def next_data(self, fd: int, offset: int) -> int:
-        """The first offset from here on where bytes other than zero may lie; the size if none."""
+        """Find the first offset from here on where bytes not zero may lie; the size if none."""
 
     def map(self, fd: int, size: int) -> FileMap:
         """Map the first `size` bytes, which must exist; outlives the descriptor."""
@@ -90,12 +90,12 @@ class Files(Protocol):
         """Take the file's exclusive lock until close; False when another process holds it."""
 
     def rename(self, old: Path, new: Path) -> None:
-        """Atomic; durable after `sync_directory`."""
+        """Rename a file. Atomic; durable after `sync_directory`."""
 
     def unlink(self, path: Path) -> None: ...
 
     def make_directory(self, path: Path) -> None:
-        """Create it with its parents unless it exists."""
+        """Create a directory with its parents unless it exists."""
 
     def remove_directory(self, path: Path) -> None: ...
 
@@ -107,7 +107,7 @@ class Files(Protocol):
         """
 
     def list_directory(self, path: Path) -> list[str]:
-        """Names in it, sorted."""
+        """List the names in a directory, sorted."""
 
     def free_bytes(self, path: Path) -> Space:
         """Measure the file system that holds this directory."""
@@ -201,7 +201,7 @@ class RealFiles:
 
 
 def _sync_file_system(fd: int) -> None:
-    """syncfs(2). Before Linux 5.8 it kept failures to itself."""
+    """Call syncfs(2). Before Linux 5.8 it kept failures to itself."""
     release = os.uname().release.split(".")
     if sys.platform != "linux" or (int(release[0]), int(release[1])) < SYNCFS_TELLS:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
@@ -212,7 +212,7 @@ def _sync_file_system(fd: int) -> None:
 
 
 def _file_system_type(path: Path) -> int:
-    """`f_type` of statfs(2), which os.statvfs leaves out; 0 where there is none."""
+    """Return `f_type` of statfs(2), which os.statvfs leaves out; 0 where there is none."""
     if sys.platform != "linux":
         return 0
     buffer = ctypes.create_string_buffer(STATFS_BYTES)

@@ -55,7 +55,7 @@ class RecoveryReport:
 
     @property
     def new(self) -> bool:
-        """Nothing was there yet."""
+        """Tell whether nothing was there yet."""
         return self.rebuilt and self.end == self.start and not self.torn_bytes
 
 
@@ -101,7 +101,7 @@ class LogScan:
 
     @property
     def durable(self) -> int:
-        """The last record's claim: claims never shrink along a log."""
+        """Return what the last record claims to be durable; claims never shrink along a log."""
         return max(self.start, self.last.durable) if self.last is not None else self.start
 
     def groups(self, see: Callable[[Record, Record], None]) -> Iterator[list[Record]]:
@@ -184,7 +184,7 @@ class LogScan:
 
 
 def _page_at(segment: Segment, position: int, until: int) -> memoryview:
-    """A piece of the segment that begins at `position` and holds the whole record there, if any."""
+    """Read a piece of the segment from `position` on, with the whole record there, if any."""
     end = min(segment.end, until) if until else segment.end
     page = memoryview(segment.pread(max(0, min(PIECE_BYTES, end - position)), position))
     need = min(needed_bytes(page, 0), segment.end - position)
@@ -236,8 +236,8 @@ def holds_a_record(segment: Segment) -> bool:
 
 
 def _pieces_with_data(segment: Segment, position: int) -> list[int]:
-    """Where to read. Asked for before anything is read: what reading ahead brings into the cache
-    counts as data from then on, and would have the whole segment read."""
+    """List where to read. Asked for before anything is read: what reading ahead brings into the
+    cache counts as data from then on, and would have the whole segment read."""
     positions: list[int] = []
     while (position := segment.next_data(position)) < segment.end:
         positions.append(position)
@@ -246,7 +246,7 @@ def _pieces_with_data(segment: Segment, position: int) -> list[int]:
 
 
 def _find_records(segment: Segment, data: bytes, position: int) -> Iterator[Record]:
-    """Valid records that begin in `data`, read from the segment at `position`."""
+    """Yield the valid records that begin in `data`, read from the segment at `position`."""
     page = memoryview(data)
     magic_at = data.find(RECORD_MAGIC, RECORD_MAGIC_OFFSET)
     while magic_at >= 0:
@@ -270,7 +270,7 @@ def _find_records(segment: Segment, data: bytes, position: int) -> Iterator[Reco
 
 
 def require_torn(segments: Sequence[Segment], scan: LogScan) -> Tail:
-    """The tail beyond a finished scan, if that is all it is.
+    """Return the tail beyond a finished scan, if that is all it is.
 
     Raises CorruptRecordError: it was durable once; nothing is changed.
     """
@@ -299,7 +299,7 @@ def whole_tail(scan: LogScan, until: int) -> Tail:
 
 
 def unreadable(scan: LogScan, error: OSError) -> CorruptRecordError:
-    """The medium refuses to read: that is damage."""
+    """Make the error of a medium that refuses to read: that is damage."""
     return CorruptRecordError(
         scan.position,
         f"the disk cannot read the log here or a little behind ({error.strerror}). {WAY_BACK}",
@@ -369,7 +369,7 @@ def drop_caches(files: Files, segments: Sequence[Segment], position: int) -> Non
 
 
 def require_log_reaches(log: CommitLog, checkpoint: Checkpoint, name: str) -> None:
-    """A checkpoint vouches for the log below it; the newest record it covers must be there.
+    """Check that the newest record a checkpoint covers is there: it vouches for the log below it.
 
     Raises CorruptRecordError: segments were lost, or an older log was put beside it.
     """

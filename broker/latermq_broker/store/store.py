@@ -292,7 +292,7 @@ class Store:
     def _usable_checkpoint(
         self, restore: Callable[[Mapping[str, bytes]], None], *, any_one: bool
     ) -> Checkpoint | None:
-        """The newest checkpoint that verifies together with the files it names; it is loaded."""
+        """Load the newest checkpoint that verifies together with its files; None: none does."""
         directory = self.directory / CHECKPOINTS_NAME
         for name in checkpoint_names(self.files, directory) if any_one else ():
             checkpoint = read_checkpoint(self.files, directory / name)
@@ -331,7 +331,7 @@ class Store:
     # --- queues --------------------------------------------------------------------------------
 
     def queue(self, topic_id: int, queue_id: int) -> ConsumeQueue:
-        """The queue, made empty if there is none yet."""
+        """Return the queue, made empty if there is none yet."""
         key = (topic_id, queue_id)
         queue = self._queues.get(key)
         if queue is None:
@@ -339,7 +339,7 @@ class Store:
         return queue
 
     def queue_keys(self) -> list[tuple[int, int]]:
-        """(topic id, queue id) of all queues."""
+        """List (topic id, queue id) of all queues."""
         return list(self._queues)
 
     def drop_topic(self, topic_id: int) -> None:
@@ -354,7 +354,7 @@ class Store:
     # --- checkpoints ---------------------------------------------------------------------------
 
     def checkpoint_due(self, now_ms: int) -> bool:
-        """Time, records or bytes since the last one ask for a checkpoint, and none is running."""
+        """Tell whether time, records or bytes since the last want a checkpoint, and none runs."""
         log, config = self.log, self._config
         records = log.appended - self._checkpoint_appended
         if self._job is not None or not records or self._queue_files.damaged or log.failed:

@@ -104,7 +104,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
 
 
 def decode_checkpoint(data: bytes, name: str) -> Checkpoint | None:
-    """The checkpoint, or None when it does not verify.
+    """Decode a checkpoint; None when it does not verify.
 
     Raises UnsupportedFormatError: of a newer format.
     """
@@ -170,7 +170,7 @@ def queue_states(sections: Mapping[str, bytes]) -> list[QueueState]:
 
 
 def decode_moved(data: bytes) -> dict[tuple[int, int], tuple[int, bytes]]:
-    """(topic, queue) → (begin, moved entries)."""
+    """Decode (topic, queue) → (begin, moved entries)."""
     moved: dict[tuple[int, int], tuple[int, bytes]] = {}
     at = 0
     while at < len(data):
@@ -216,7 +216,7 @@ def write_checkpoint(files: Files, directory: Path, checkpoint: Checkpoint) -> N
 
 
 def checkpoint_names(files: Files, directory: Path) -> list[str]:
-    """Names of the checkpoint files, newest first; none without the directory."""
+    """List the names of the checkpoint files, newest first; none without the directory."""
     try:
         names = files.list_directory(directory)
     except FileNotFoundError:
@@ -232,7 +232,7 @@ def delete_checkpoints(files: Files, directory: Path) -> None:
 
 
 def read_checkpoint(files: Files, path: Path) -> Checkpoint | None:
-    """The checkpoint in a file, or None when it does not verify. Raises OSError."""
+    """Read the checkpoint in a file; None when it does not verify. Raises OSError."""
     fd = files.open(path, OpenMode.READ)
     try:
         return decode_checkpoint(files.pread(fd, files.size(fd), 0), path.name)

@@ -86,7 +86,7 @@ class QueueFiles:
         return self.directory / str(topic_id) / name
 
     def read(self, topic_id: int, queue_id: int, number: int, count: int, offset: int) -> bytes:
-        """Exactly `count` bytes of a queue's file; DamagedQueueError if it has fewer."""
+        """Read exactly `count` bytes of a queue's file; DamagedQueueError if it has fewer."""
         key = (topic_id, queue_id, number)
         try:
             fd = self._open.get(key)
@@ -146,7 +146,7 @@ class ConsumeQueue:
 
     @classmethod
     def restore(cls, files: QueueFiles, state: QueueState) -> "ConsumeQueue":
-        """The queue as of a checkpoint.
+        """Restore the queue as of a checkpoint.
 
         The last file is verified now, full files when first read; DamagedQueueError.
         """
@@ -182,14 +182,14 @@ class ConsumeQueue:
         self.first = self.next = self.begin = self._memory_first = self._hashed = offset
 
     def trim(self, first: int) -> None:
-        """Entries below `first` are gone."""
+        """Forget the entries below `first`."""
         assert self.first <= first <= self.next
         self.first = first
         self.moved.trim(first)
         self._forget_digests()
 
     def move(self, offset: int, entry: Entry) -> None:
-        """The message of the entry at `offset` lies elsewhere now."""
+        """Note that the message of the entry at `offset` lies elsewhere now."""
         self.moved.put(offset, ENTRY.pack(*entry))
 
     def moved_entry(self, offset: int) -> Entry | None:
@@ -221,7 +221,7 @@ class ConsumeQueue:
         self.next += len(positions)
 
     def get(self, offset: int) -> Entry:
-        """Raises IndexError outside `first` … `next` - 1, DamagedQueueError."""
+        """Read an entry. Raises IndexError outside `first` … `next` - 1, DamagedQueueError."""
         if not self.first <= offset < self.next:
             raise IndexError(f"queue offset {offset} is not in {self.first} … {self.next - 1}")
         if offset < self.begin or len(self.moved):
@@ -232,7 +232,7 @@ class ConsumeQueue:
         return Entry._make(ENTRY.unpack(self._read(offset, 1)))
 
     def entered_ms(self, offset: int) -> int:
-        """When the entry came into the queue; 0: it is gone, or cannot be read."""
+        """Return when the entry came into the queue; 0: it is not there, or cannot be read."""
         if not max(self.first, self.begin) <= offset < self.next:
             return 0
         if offset >= self._memory_first:
@@ -244,7 +244,7 @@ class ConsumeQueue:
             return 0
 
     def scan(self, offset: int, count_max: int) -> list[Entry]:
-        """At most `count_max` entries from `offset` on; [] at `next`.
+        """Read at most `count_max` entries from `offset` on; [] at `next`.
 
         Raises IndexError outside `first` … `next`, DamagedQueueError.
         """
@@ -252,7 +252,7 @@ class ConsumeQueue:
         return [tuple_new(Entry, fields) for fields in ENTRY.iter_unpack(packed)]
 
     def columns(self, offset: int, count_max: int) -> tuple[list[int], list[int], list[int]]:
-        """Positions, lengths and tag hashes of what `scan` gives. Raises as it does."""
+        """Read positions, lengths and tag hashes of what `scan` gives. Raises as it does."""
         positions: list[int] = []
         lengths: list[int] = []
         tag_hashes: list[int] = []
@@ -290,7 +290,7 @@ class ConsumeQueue:
         return bytes(packed)
 
     def offset_at(self, time_ms: int) -> int:
-        """The first offset whose entry has a time at or after `time_ms`; `next` if none."""
+        """Find the first offset whose entry has a time at or after `time_ms`; `next` if none."""
         low, high = self.first, self.next
         while low < high:
             middle = (low + high) // 2
@@ -301,7 +301,7 @@ class ConsumeQueue:
         return low
 
     def _read(self, offset: int, count: int) -> bytes:
-        """`count` packed entries of the one file that holds `offset`."""
+        """Read `count` packed entries of the one file that holds `offset`."""
         number = offset // FILE_ENTRIES
         if number in self._unverified:
             self._verify(number)
@@ -319,7 +319,7 @@ class ConsumeQueue:
 
     @property
     def _files_first(self) -> int:
-        """Number of the first file that counts."""
+        """Return the number of the first file that counts."""
         return max(self.first, self.begin) // FILE_ENTRIES
 
     def _forget_digests(self) -> None:
@@ -333,11 +333,11 @@ class ConsumeQueue:
 
     @property
     def dirty_count(self) -> int:
-        """Entries that only memory holds."""
+        """Return how many entries only memory holds."""
         return self.next - self._memory_first
 
     def capture(self) -> tuple[QueueState, bytes]:
-        """The state to keep, and the packed entries to be in the files before it counts."""
+        """Capture the state to keep, and the packed entries to be in the files before it counts."""
         data = bytes(self._memory)
         at = (self._hashed - self._memory_first) * ENTRY_BYTES
         while self._hashed < self.next:
@@ -356,7 +356,7 @@ class ConsumeQueue:
         return state, data
 
     def release(self, upto: int) -> None:
-        """Entries below `upto` are in the files now: memory may forget them."""
+        """Let memory forget the entries below `upto`, which are in the files now."""
         del self._memory[: (upto - self._memory_first) * ENTRY_BYTES]
         self._memory_first = upto
 
@@ -387,5 +387,5 @@ def write_entries(
 
 
 def _skipped(begin: int, number: int) -> int:
-    """Bytes at the begin of a file that no entry was written to; `begin` is the queue's."""
+    """Count the bytes at the begin of a file that no entry was written to; `begin`: the queue's."""
     return min(max(0, begin - number * FILE_ENTRIES), FILE_ENTRIES) * ENTRY_BYTES

@@ -67,14 +67,14 @@ class IndexWrite:
         self._directory = directory
 
     def run(self) -> None:
-        """Raises OSError."""
+        """Write the full blocks, durably. Raises OSError."""
         for buckets in self.full:
             self.written.append(write_block(self._files, self._directory, buckets))
         if self.written:
             self._files.sync_directory(self._directory)
 
     def delete_others(self) -> None:
-        """Blocks that neither this checkpoint nor the one before it names."""
+        """Delete blocks that neither this checkpoint nor the one before it names."""
         with suppress(OSError):
             for name in self._files.list_directory(self._directory):
                 ours = name.endswith((INDEX_SUFFIX, TEMPORARY_SUFFIX))
@@ -145,7 +145,7 @@ class MessageIndex:
         gap.buckets.add(position, id_hash, topic_id, key_hashes)
 
     def filled(self, gap: Gap) -> None:
-        """All of it was read."""
+        """Close a gap, all of which was read."""
         self.gaps.remove(gap)
         if gap.buckets.count:
             self._full.append(gap.buckets)
@@ -153,7 +153,7 @@ class MessageIndex:
 
     @property
     def wants_room(self) -> bool:
-        """Too much waits to be written for gaps to be filled now."""
+        """Tell whether too much waits to be written for gaps to be filled now."""
         return len(self._full) >= UNWRITTEN_MAX // 2
 
     def _gap(self, low: int, high: int) -> None:
@@ -164,7 +164,7 @@ class MessageIndex:
     def find(
         self, hash: int, below: int, *, count_max: int, blocks_max: int
     ) -> tuple[list[int], int]:
-        """(positions below `below`, the highest first; where to go on below, 0 for nowhere).
+        """Find (positions below `below`, the highest first; where to go on below, 0 for nowhere).
 
         Looks at no more than `blocks_max` blocks.
         Raises IndexRebuildingError: the first thing it comes to is a gap.
@@ -192,7 +192,7 @@ class MessageIndex:
         return candidates, 0
 
     def _parts(self) -> list[Buckets | BlockFile | Gap]:
-        """The newest first; their ranges do not overlap."""
+        """List blocks and gaps, the newest first; their ranges do not overlap."""
         parts: list[Buckets | BlockFile | Gap] = [*self._full, *self._written, *self.gaps]
         if self._tail.count:
             parts.append(self._tail)
@@ -219,7 +219,7 @@ class MessageIndex:
     # --- keep ----------------------------------------------------------------------------------
 
     def drop_before(self, start: int) -> None:
-        """Nothing below `start` is there any more."""
+        """Drop blocks and gaps that end below `start`: nothing is there any more."""
         self._written = [block for block in self._written if block.high >= start]
         self._full = [block for block in self._full if block.high >= start]
         self.gaps = [gap for gap in self.gaps if gap.high >= start]
@@ -229,7 +229,7 @@ class MessageIndex:
         return [*self._written, *self._full]
 
     def spill(self) -> None:
-        """In a replay: write what is full, to have it out of memory. Raises OSError."""
+        """Write what is full, in a replay, to have it out of memory. Raises OSError."""
         for full in self._full:
             self._written.append(write_block(self._files, self._directory, full))
         self._full.clear()
@@ -247,12 +247,12 @@ class MessageIndex:
         }
 
     def begin_write(self) -> IndexWrite:
-        """For the checkpoint that has the sections of now."""
+        """Begin the write for the checkpoint that has the sections of now."""
         names = frozenset(block_name(block.low) for block in self._blocks())
         return IndexWrite(self._files, self._directory, self._full, names, self.named)
 
     def finish_write(self, write: IndexWrite) -> None:
-        """The checkpoint is there."""
+        """Finish a write whose checkpoint is there."""
         self.named = write.named
         done = {id(full) for full in write.full}
         kept = {full.low for full in self._full if id(full) in done}  # others were dropped

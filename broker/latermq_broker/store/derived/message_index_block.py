@@ -78,7 +78,7 @@ class Buckets:
         self.low = self.high = 0
 
     def add(self, position: int, id_hash: int, topic_id: int, key_hashes: Sequence[int]) -> None:
-        """A message; positions rise. Called for every one that is sent, hence its look."""
+        """Add a message; positions rise. Called for every one that is sent, hence its look."""
         if not self.count:
             self.low = position
         self.high = position
@@ -92,7 +92,7 @@ class Buckets:
                 self.buckets[hash & BUCKET_MASK] += pack_entry(hash, position)
 
     def add_ids(self, positions: Sequence[int], id_hashes: Sequence[int]) -> None:
-        """Messages without keys, at least one; positions rise."""
+        """Add messages without keys, at least one; positions rise."""
         if not self.count:
             self.low = positions[0]
         self.high = positions[-1]
@@ -126,7 +126,7 @@ class Buckets:
         return positions_in(self.buckets[hash & BUCKET_MASK], hash, below, count_max)
 
     def pieces(self) -> list[bytes | bytearray]:
-        """The block's file."""
+        """Encode the block's file, in pieces."""
         rows = bytearray()
         end = 0
         for number, bucket in enumerate(self.buckets):
@@ -139,7 +139,7 @@ class Buckets:
         return [header, rows, checksum, *self.buckets]
 
     def snapshot(self) -> bytes:
-        """The buckets' sizes, then what is in them."""
+        """Encode the buckets' sizes, then what is in them."""
         sizes = struct.pack(f"<{BUCKETS}I", *map(len, self.buckets))
         return b"".join((sizes, *self.buckets))
 
@@ -153,7 +153,7 @@ class Buckets:
 
 
 def positions_in(bucket: bytes | bytearray, hash: int, below: int, count_max: int) -> list[int]:
-    """Positions below `below` that stand with the hash, the highest first."""
+    """Find the positions below `below` that stand with the hash, the highest first."""
     wanted = hash.to_bytes(_HASH_BYTES, "little")
     positions: list[int] = []
     end = ENTRY_BYTES * bisect_left(
@@ -194,7 +194,7 @@ class BlockFile:
         return block_name(self.low)
 
     def verify(self, files: Files, directory: Path) -> None:
-        """Header, rows and size; the entries are verified as they are read.
+        """Verify header, rows and size; the entries are verified as they are read.
 
         Raises DamagedBlockError, OSError.
         """

@@ -35,7 +35,7 @@ class MovedEntries:
             self._entries[at:at] = entry
 
     def between(self, first: int, end: int) -> Iterator[tuple[int, bytes]]:
-        """(offset, packed entry) from `first` up to `end`, exclusive."""
+        """Yield (offset, packed entry) from `first` up to `end`, exclusive."""
         for index in range(bisect_left(self._offsets, first), bisect_left(self._offsets, end)):
             at = index * ENTRY_BYTES
             yield self._offsets[index], bytes(self._entries[at : at + ENTRY_BYTES])
@@ -47,7 +47,7 @@ class MovedEntries:
         del self._entries[: count * ENTRY_BYTES]
 
     def snapshot(self) -> bytes:
-        """Offsets, then entries."""
+        """Encode the offsets, then the entries."""
         return self._offsets.tobytes() + bytes(self._entries)
 
     def restore(self, data: bytes) -> None:

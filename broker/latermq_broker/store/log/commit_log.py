@@ -284,17 +284,17 @@ class CommitLog:
 
     @property
     def start(self) -> int:
-        """Where the oldest record is."""
+        """Return where the oldest record is; 0 without segments."""
         return self.segments[0].base + SEGMENT_HEADER_BYTES if self.segments else 0
 
     @property
     def segments(self) -> list[Segment]:
-        """Oldest first; the last is appended to."""
+        """Return the segments, oldest first; the last is appended to."""
         return self.row.row
 
     @property
     def next_wanted(self) -> bool:
-        """No successor of the last segment is prepared yet."""
+        """Tell whether no successor of the last segment is prepared yet."""
         return self.row.next_wanted
 
     def prepare_next(self) -> None:
@@ -395,13 +395,13 @@ class CommitLog:
 
     @property
     def failed(self) -> bool:
-        """A write or sync failed: the log is read-only."""
+        """Tell whether the log is read-only: a write or sync failed, or it was made `void`."""
         return self._failure is not None
 
     # --- read ----------------------------------------------------------------------------------
 
     def read(self, position: int) -> Record:
-        """The record at a position that `append` returned or replay passed; payload is a copy.
+        """Read the record at a position that `append` returned or replay passed; payload is a copy.
 
         Raises CorruptRecordError: the bytes no longer match.
         """

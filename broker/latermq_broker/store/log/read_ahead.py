@@ -45,7 +45,7 @@ def read_ahead(log: CommitLog, spans: Iterable[Span], known: Container[int] = ()
 
 
 def _merged(spans: Sequence[Span]) -> Iterator[tuple[int, int]]:
-    """(begin, end) of what is to be asked for at once; `spans` are in order."""
+    """Yield (begin, end) of what is to be asked for at once; `spans` are in order."""
     begin = end = count = 0
     for position, length in spans:
         if count and position - end <= GAP_BYTES:

@@ -7,7 +7,7 @@ from latermq_broker.store.records.record import HEADER, HEADER_BYTES, MAGIC_WORD
 
 
 def read_unverified(row: SegmentRow, position: int) -> Record | None:
-    """The record as found, nothing verified but that it was written for its place.
+    """Read the record as found, nothing verified but that it was written for its place.
 
     None: its header makes no sense, or cannot be read.
     """

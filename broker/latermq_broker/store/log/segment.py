@@ -51,7 +51,7 @@ class SegmentHeader:
 
 
 def read_segment_header(files: Files, path: Path) -> tuple[bytes, int]:
-    """The bytes where the header is, as they are, and the size of the file. Raises OSError."""
+    """Read the bytes where the header is, as they are, and the file's size. Raises OSError."""
     fd = files.open(path, OpenMode.READ)
     try:
         return files.pread(fd, SEGMENT_HEADER_BYTES, 0), files.size(fd)
@@ -68,7 +68,7 @@ def encode_segment_header(header: SegmentHeader) -> bytes:
 
 
 def decode_segment_header(data: bytes, base: int, name: str) -> SegmentHeader:
-    """The header of the segment file `name`, which must begin at `base`.
+    """Decode the header of the segment file `name`, which must begin at `base`.
 
     Raises:
         UnsupportedFormatError: of a newer format, or the first of a log that is not ours.
@@ -161,14 +161,14 @@ class Segment:
         self.path = path
 
     def writable(self) -> int:
-        """A descriptor for writing, opened if need be."""
+        """Return a descriptor for writing, opened if need be."""
         if self.fd is None:
             self.fd = self._files.open(self.path, OpenMode.WRITE)
         return self.fd
 
     def view(self) -> FileMap:
-        """The whole file, mapped. A file found shorter than its header says is mapped as far as
-        it goes: slices beyond come back short. Raises OSError, CorruptRecordError: empty."""
+        """Return the map of the whole file. One found shorter than its header says is mapped as far
+        as it goes: slices beyond come back short. Raises OSError, CorruptRecordError: empty."""
         if self._map is None:
             with self._readable() as fd:
                 size = min(self.size, self._files.size(fd))
@@ -178,12 +178,12 @@ class Segment:
         return self._map
 
     def pread(self, count: int, position: int) -> bytes:
-        """Bytes at a log position, without the map; short at the end of the file."""
+        """Read bytes at a log position, without the map; short at the end of the file."""
         with self._readable() as fd:
             return self._files.pread(fd, count, position - self.base)
 
     def next_data(self, position: int) -> int:
-        """The first log position from here on where bytes other than zero may lie; or `end`."""
+        """Find the first log position from here on where bytes not zero may lie; or `end`."""
         with self._readable() as fd:
             at = self._files.next_data(fd, position - self.base)
             return self.base + at if at < self._files.size(fd) else self.end

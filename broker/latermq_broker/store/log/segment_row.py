@@ -57,7 +57,7 @@ class SegmentRow:
         self._bases.append(segment.base)
 
     def at(self, position: int) -> Segment:
-        """The segment that holds a position; CorruptRecordError if none does."""
+        """Find the segment that holds a position; CorruptRecordError if none does."""
         index = bisect_right(self._bases, position) - 1
         if index < 0 or position >= self.row[index].end:
             raise CorruptRecordError(position, "no segment of the log holds this position")
@@ -77,11 +77,11 @@ class SegmentRow:
             raise StoreUnusableError(f"{segment.path} cannot be mapped: {error}") from error
 
     def base_of(self, position: int) -> int:
-        """The base of the segment that holds a position; -1 below the oldest."""
+        """Find the base of the segment that holds a position; -1 below the oldest."""
         return self.span_of(position)[0]
 
     def span_of(self, position: int) -> tuple[int, int]:
-        """(base, end) of that segment; (-1, end) below the oldest."""
+        """Find (base, end) of the segment that holds a position; (-1, end) below the oldest."""
         index = bisect_right(self._bases, position) - 1
         if index < 0:
             return -1, self._bases[0]
@@ -99,7 +99,7 @@ class SegmentRow:
 
     @property
     def next_wanted(self) -> bool:
-        """No successor of the last segment is prepared yet."""
+        """Tell whether no successor of the last segment is prepared yet."""
         prepared = self._prepared
         return prepared is None or prepared.base != self.row[-1].end
 
@@ -118,7 +118,7 @@ class SegmentRow:
 
     @property
     def spare_wanted(self) -> bool:
-        """There is no spare."""
+        """Tell whether there is no spare."""
         return self._spare is None
 
     def prepare_spare(self) -> None:
@@ -131,7 +131,7 @@ class SegmentRow:
             self._spare = self._prepare(0, 0, size=size, zero_fill=False)
 
     def release_spare(self) -> None:
-        """Give its room back to the disk."""
+        """Give the spare's room back to the disk."""
         spare, self._spare = self._spare, None
         if spare is not None:
             self._discard(spare)
@@ -207,7 +207,7 @@ class SegmentRow:
 
 
 def _has_room(segment: Segment, need_bytes: int) -> bool:
-    """For records of so many bytes between its header and the BLANK record that closes it."""
+    """Tell whether records of so many bytes fit between its header and the BLANK that closes it."""
     return segment.size - SEGMENT_HEADER_BYTES - HEADER_BYTES >= need_bytes
 
 

@@ -75,7 +75,7 @@ class VerifyReport:
 
 
 def scan_directory(path: Path, files: Files, start: int = 0) -> Iterator[Record]:
-    """Every whole record from the first one at or after `start` to the end of the log.
+    """Yield every whole record from the first one at or after `start` to the end of the log.
 
     The store's own records are included; an unfinished group at the end too. A torn tail just ends
     the iteration.
@@ -135,11 +135,11 @@ Look = Callable[[Record], None]
 
 
 def ignore(record: Record) -> None:
-    """A `Look` at nothing."""
+    """Ignore a record: a `Look` at nothing."""
 
 
 def examine_directory(path: Path, files: Files, look: Look = ignore) -> Examination:
-    """`verify_directory`, for who mends. Raises as it.
+    """Examine a directory as `verify_directory`, for who mends. Raises as it.
 
     Args:
         look: gets every record that can be read.
@@ -199,7 +199,7 @@ class _Examination:
             self._group_start = self._base_parts = 0
 
     def _resumes(self, bad: int, tail: Tail) -> int:
-        """Where the log goes on behind damage at `bad`; 0: it ends there."""
+        """Find where the log goes on behind damage at `bad`; 0: it ends there."""
         if tail.first is not None and tail.proof is not None:
             return tail.first.position
         row = self._segments
@@ -248,7 +248,7 @@ class _Examination:
             self._needed_from = max(self._needed_from, drop.start)
 
     def _require_readable(self) -> None:
-        """Files that only have our names may be anything."""
+        """Refuse files that only have our names: they may be anything."""
         first = self._segments[0]
         foreign = isinstance(first, FoundSegment) and first.foreign
         if foreign and not self._counts and not self._uuid:
@@ -280,7 +280,7 @@ class _Examination:
         return Examination(report, self._segments, self._uuid, breaks, kept)
 
     def _report_short(self, segment: FoundSegment, before: tuple[int, int, int]) -> None:
-        """A file in the middle that was cut short, though what it lacks may have held nothing."""
+        """Report a file in the middle cut short, though what it lacks may have held nothing."""
         if not any(segment.base <= broken.damage.position < segment.end for broken in self._breaks):
             reason = f"segment {segment.path.name} has {segment.file_bytes} of its {segment.size} "
             at = segment.base + segment.file_bytes

@@ -148,7 +148,7 @@ def _glimpses(segment: Segment, begin: int, end: int, known: int) -> Iterator[Re
 
 
 def _next_header(segment: Segment, position: int, end: int) -> int | None:
-    """Where bytes that look like a record's header begin, from a position on."""
+    """Find where bytes like a record's header begin, from a position on; None: nowhere."""
     while (position := segment.next_data(position) & -8) < end:
         data = segment.pread(min(COPY_BYTES + HEADER_BYTES, end - position), position)
         at = data.find(RECORD_MAGIC, RECORD_MAGIC_OFFSET)
@@ -197,7 +197,7 @@ class _Repair:
     # --- what was there ------------------------------------------------------------------------
 
     def _keep(self, losses: Sequence[Loss], segments: Sequence[Segment]) -> None:
-        """Copies and reports of all ranges, durable before the log is touched."""
+        """Write copies and reports of all ranges, durable before the log is touched."""
         self._files.make_directory(self._lost)
         self._files.sync_directory(self._path)
         for loss in losses:
@@ -250,7 +250,7 @@ class _Repair:
         self._reports.append(path)
 
     def _create(self, stem: str, suffix: str) -> tuple[int, Path]:
-        """A new file; an earlier repair may have left one of the name."""
+        """Create a new file, numbered if an earlier repair left one of the name."""
         number = 0
         while True:
             path = self._lost / f"{stem}{f'-{number}' if number else ''}{suffix}"
@@ -315,7 +315,7 @@ class _Repair:
         ranges: list[tuple[Break, int, int]],
         kept: frozenset[int],
     ) -> None:
-        """The file of a missing segment; it takes hardly any room."""
+        """Make the file of a missing segment; it takes hardly any room."""
         temporary = segment.path.with_suffix(PREPARED_SUFFIX)
         if temporary.name in self._files.list_directory(self._log):
             self._files.unlink(temporary)
@@ -346,7 +346,7 @@ class _Repair:
         *,
         sparse: bool,
     ) -> None:
-        """LOST records from `begin` up to `end`; a BLANK where its segment ends with it."""
+        """Write LOST records from `begin` up to `end`; a BLANK where its segment ends with it."""
         begin = max(begin, segment.base + SEGMENT_HEADER_BYTES)
         closes = end == segment.end
         if closes:
@@ -379,7 +379,7 @@ class _Repair:
 
 
 def _pieces(begin: int, end: int, kept: frozenset[int]) -> Iterator[tuple[int, int]]:
-    """(position, length) of the records that cover a range.
+    """Yield (position, length) of the records that cover a range.
 
     One begins wherever a checkpoint expects a record.
     """

@@ -61,7 +61,7 @@ class FoundSegment(Segment):
         return self.pread_all(count, position)[0]
 
     def pread_all(self, count: int, position: int) -> tuple[bytes, int]:
-        """(bytes, how many of them the medium refused); short at the file's end."""
+        """Read (bytes, how many of them the medium refused); short at the file's end."""
         try:
             return super().pread(count, position), 0
         except OSError as error:
@@ -82,12 +82,12 @@ class FoundSegment(Segment):
 
     @property
     def short(self) -> bool:
-        """The file ends before the segment does."""
+        """Tell whether the file ends before the segment does."""
         return self.file_bytes < self.size
 
 
 def found_segments(files: Files, directory: Path) -> list[Segment]:
-    """In a row, oldest first, holes filled with `MissingSegment`.
+    """List the segments in a row, oldest first, holes filled with `MissingSegment`.
 
     Raises:
         CorruptRecordError: files of two logs, or that overlap: nothing here can tell which counts.
@@ -124,7 +124,7 @@ def _opened(files: Files, log: Path, names: list[str], bases: list[int]) -> Iter
 
 
 def open_segment(files: Files, path: Path, base: int, following: int | None) -> FoundSegment:
-    """The file of a segment; `following` is the base of the next file, if there is one."""
+    """Open the file of a segment; `following` is the base of the next file, if there is one."""
     data, file_bytes = read_segment_header(files, path)
     foreign = False
     try:

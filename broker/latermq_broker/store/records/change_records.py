@@ -35,7 +35,7 @@ def decode_change(payload: Bytes) -> ChangePayload:
 
 
 def _access_text(record: Record, names: Names) -> Fields:
-    """All of a user but its secret."""
+    """Describe all of a user but its secret."""
     del names
     access = decode_change(record.payload)
     if access.operation != PUT:

@@ -77,7 +77,7 @@ class DeadPayload(NamedTuple):
 
 
 def encode_dead(dead: DeadPayload) -> list[Bytes]:
-    """The three lengths in the head are taken from the parts."""
+    """Encode a DEAD; the three lengths in the head are taken from the parts."""
     head = dead.head._replace(
         history_length=len(dead.history), rest_length=len(dead.rest), sys_length=len(dead.sys)
     )
@@ -120,7 +120,7 @@ def dead_priority(payload: Bytes) -> int:
 
 
 def dead_slices(payload: Bytes) -> tuple[bytes, bytes, bytes]:
-    """(history, rest, sys) of a DEAD."""
+    """Return (history, rest, sys) of a DEAD."""
     head = decode_dead_head(payload)
     first = _DEAD.size
     second = first + head.history_length
@@ -133,7 +133,7 @@ def dead_slices(payload: Bytes) -> tuple[bytes, bytes, bytes]:
 
 
 def _dead_text(record: Record, names: Names) -> Fields:
-    """Raises ValueError, KeyError: it is damaged."""
+    """Describe a dead letter. Raises ValueError, KeyError: it is damaged."""
     head = decode_dead_head(record.payload)
     history, rest, sys = dead_slices(record.payload)
     if not (well_formed(rest) and well_formed(sys)):

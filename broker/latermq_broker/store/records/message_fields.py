@@ -66,7 +66,7 @@ def _short_properties(rest: bytes, properties: dict[str, str]) -> int:
 
 
 def message_tag(sys: bytes) -> str:
-    """Empty: none."""
+    """Read the tag; empty: none."""
     for tag, data in _byte_fields(sys, _TAG):
         if tag == _TAG:
             return _text(data)
@@ -74,7 +74,7 @@ def message_tag(sys: bytes) -> str:
 
 
 def message_id(sys: bytes) -> str:
-    """Empty: none."""
+    """Read the message id; empty: none."""
     for tag, data in _byte_fields(sys, _MESSAGE_ID):
         if tag == _MESSAGE_ID:
             return _text(data)
@@ -82,7 +82,7 @@ def message_id(sys: bytes) -> str:
 
 
 def message_lite_topic(sys: bytes) -> str:
-    """Empty: none."""
+    """Read the name of the lite topic; empty: none."""
     for tag, data in _byte_fields(sys, _LITE_TOPIC):
         if tag == _LITE_TOPIC:
             return _text(data)
@@ -94,12 +94,12 @@ def message_keys(sys: bytes) -> tuple[str, ...]:
 
 
 def well_formed(data: bytes) -> bool:
-    """Tell whether it is fields to its very end, as damaged bytes seldom are."""
+    """Tell whether the data is fields to its very end, as damaged bytes seldom are."""
     return all(tag != _UNREADABLE for tag, _ in _byte_fields(data, _UNREADABLE))
 
 
 def body_bytes(rest: bytes) -> int:
-    """How long the body is, of the slice with the user's part of the message."""
+    """Measure the body, in bytes, in the slice with the user's part of the message."""
     size = 0
     for tag, data in _byte_fields(rest, _BODY):
         if tag == _BODY:
@@ -108,7 +108,7 @@ def body_bytes(rest: bytes) -> int:
 
 
 def _byte_fields(data: bytes, only: int, at: int = 0) -> Iterator[tuple[int, bytes]]:
-    """(tag, bytes) of the length-delimited fields; of others than `only`, if given, no bytes.
+    """Yield (tag, bytes) of the length-delimited fields; of others than `only`, if given, no bytes.
 
     Where what follows is no field, (_UNREADABLE, b"") comes last.
     """

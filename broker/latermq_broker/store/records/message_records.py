@@ -129,7 +129,7 @@ class MessageRun(NamedTuple):
 
 
 def encode_message_run(run: MessageRun) -> list[bytes]:
-    """The payload of each, as `encode_message` makes it."""
+    """Encode the payload of each message, as `encode_message` makes it."""
     topic_id, queue_id, kind, queue_offset, tags, ids, keys, rest_bytes, sys_bytes, stored = run
     payloads: list[bytes] = []
     for index in range(len(stored)):
@@ -228,7 +228,7 @@ def message_priority(payload: Bytes) -> int:
 
 
 def message_slices(payload: Bytes) -> tuple[bytes, bytes]:
-    """(rest, sys) of a MESSAGE."""
+    """Return (rest, sys) of a MESSAGE."""
     sizes: tuple[int, int] = _SIZES.unpack_from(payload, _SIZES_AT)
     start = MESSAGE_BYTES + 8 * payload[_KEYS_AT]
     middle = start + sizes[0]

@@ -107,27 +107,27 @@ class Record(NamedTuple):
 
     @property
     def more(self) -> bool:
-        """The next record belongs to the same atomic group."""
+        """Tell whether the next record belongs to the same atomic group."""
         return self.flags & FLAG_MORE != 0
 
     @property
     def is_clean_mark(self) -> bool:
-        """The broker stopped in order here."""
+        """Tell whether the broker stopped in order here."""
         return self.type is RecordType.MARK and self.flags & FLAG_CLEAN != 0
 
     @property
     def next_position(self) -> int:
-        """Where the next record of the same segment begins."""
+        """Return where the next record of the same segment begins."""
         return self.position + padded_bytes(self.length)
 
 
 def padded_bytes(length: int) -> int:
-    """Bytes that a record of `length` (header and payload) takes in its segment."""
+    """Count the bytes that a record of `length` (header and payload) takes in its segment."""
     return (length + RECORD_ALIGN - 1) & -RECORD_ALIGN
 
 
 def record_bytes(payload_bytes: int) -> int:
-    """Bytes that a record with such a payload takes in its segment, header and padding included."""
+    """Count the bytes a record with this payload takes in its segment, with header and padding."""
     return padded_bytes(HEADER_BYTES + payload_bytes)
 
 
@@ -141,7 +141,7 @@ def encode_record(
     epoch: int,
     durable: int,
 ) -> bytes:
-    """The record's bytes, padding included. `durable` ≤ `position`, both multiples of 8."""
+    """Encode a record, padding included. `durable` ≤ `position`, both multiples of 8."""
     payload = b"".join(parts)
     length = HEADER_BYTES + len(payload)
     lag = min((position - durable) // RECORD_ALIGN, LAG_UNKNOWN)
@@ -153,7 +153,7 @@ def encode_record(
 
 
 def decode_record(page: memoryview, offset: int, position: int) -> Record | None:
-    """The record at `page[offset:]` if it is whole and was written for `position`, else None.
+    """Decode the record at `page[offset:]`; None unless it is whole and was written for `position`.
 
     None says nothing about why: zeros, a torn write, rot, or a page that is too short (see
     `needed_bytes`). `fault` puts the reason into words.
@@ -186,7 +186,7 @@ def decode_record(page: memoryview, offset: int, position: int) -> Record | None
 
 
 def decode_run(page: memoryview, offset: int, position: int, epoch: int) -> list[Record]:
-    """The records one after the other from `page[offset:]` on, as `decode_record` would take each.
+    """Decode records in a row from `page[offset:]` on, as `decode_record` would take each.
 
     At most `RUN_RECORDS`; [] and the end of a run say nothing about why. A run ends before what is
     not whole, what is older than `epoch` or its predecessor, and what is the store's own.
@@ -219,7 +219,7 @@ def decode_run(page: memoryview, offset: int, position: int, epoch: int) -> list
 
 
 def record_length(header: bytes) -> int:
-    """What a header says; 0: it is not whole."""
+    """Read the length that a header says; 0: it is not whole."""
     if len(header) < HEADER_BYTES:
         return 0
     lengths: tuple[int] = _LENGTH.unpack_from(header, CHECKSUM_BYTES)
@@ -227,7 +227,7 @@ def record_length(header: bytes) -> int:
 
 
 def join_record(header: bytes, payload: bytes, position: int) -> Record | None:
-    """The record read in two slices, or None if `decode_record` should say what is wrong."""
+    """Decode a record read in two slices, or None if `decode_record` should say what is wrong."""
     fields: HeaderFields = HEADER.unpack(header)
     checksum, length, kind, flags, magic, pos, store_ms, epoch, lag = fields
     type_ = _TYPES[kind]
@@ -240,7 +240,7 @@ def join_record(header: bytes, payload: bytes, position: int) -> Record | None:
 
 
 def unwritten_record(covered: bytes, payload: bytes, position: int) -> Record:
-    """The record of a header without its checksum that was made a moment ago."""
+    """Make the record of a header without its checksum that was made a moment ago."""
     fields: tuple[int, int, int, int, int, int, int, int] = COVERED.unpack(covered)
     length, kind, flags, _, _, store_ms, epoch, lag = fields
     durable = position - lag * RECORD_ALIGN if lag != LAG_UNKNOWN else 0
@@ -249,7 +249,7 @@ def unwritten_record(covered: bytes, payload: bytes, position: int) -> Record:
 
 
 def needed_bytes(page: memoryview, offset: int) -> int:
-    """Bytes from `offset` that `decode_record` must see: what the length field says, padded."""
+    """Count the bytes from `offset` that `decode_record` must see: the length there, padded."""
     if len(page) - offset < HEADER_BYTES:
         return HEADER_BYTES
     length: int = HEADER.unpack_from(page, offset)[1]
@@ -257,7 +257,7 @@ def needed_bytes(page: memoryview, offset: int) -> int:
 
 
 def fault(page: memoryview, offset: int, position: int) -> str:
-    """Why `decode_record` refused these bytes, in words an operator understands."""
+    """Say why `decode_record` refused these bytes, in words an operator understands."""
     header = bytes(page[offset : offset + HEADER_BYTES])
     if len(header) < HEADER_BYTES:
         return f"the file ends after {len(header)} of the header's {HEADER_BYTES} bytes"

@@ -79,7 +79,7 @@ def decode_move(payload: Bytes) -> MovePayload:
 
 
 def first_position(record: Record) -> int:
-    """Where the message of a record stood when it was sent: it names the message for ever."""
+    """Return where a record's message stood when it was sent: it names the message for ever."""
     if record.type is RecordType.MOVE:
         return decode_move(record.payload).first
     return record.position
@@ -185,7 +185,7 @@ class BaseParts:
         self._of = (0, 0)  # where the log begins by that BASE, and how many parts it has
 
     def forget(self) -> None:
-        """Records are missing here."""
+        """Forget the parts so far: records are missing here."""
         self._parts = []
 
     def add(self, drop: DropPayload) -> bytes | None:
@@ -205,7 +205,7 @@ class BaseParts:
 
 
 def base_records(start: int, sections: bytes, part_bytes_max: int) -> Sequence[DropPayload]:
-    """The DROP records of one atomic group that hold all the sections."""
+    """Make the DROP records of one atomic group that hold all the sections."""
     count = -(-len(sections) // part_bytes_max) or 1
     return [
         DropPayload(

@@ -38,7 +38,7 @@ def decode_schedule_change(payload: Bytes) -> SchedulePayload:
 
 
 def _schedule_text(record: Record, names: Names) -> Fields:
-    """All of a schedule but its message."""
+    """Describe all of a schedule but its message."""
     del names
     change = decode_schedule_change(record.payload)
     if change.operation == SCHEDULE_REMOVE:
