@@ -15,14 +15,14 @@ NUMBER_BYTES: Final = {"B": 1, "H": 2, "I": 4, "Q": 8}
 
 
 def numbers(code: str, data: bytes | mmap.mmap) -> Numbers:
-    """The bytes as numbers of that many bytes each."""
+    """View the bytes as numbers of the size that `code` has."""
     view: Numbers = memoryview(data).cast(code)  # type: ignore[call-overload]
     assert view.itemsize == NUMBER_BYTES[code]
     return view
 
 
 def swapped(code: str, data: bytes) -> bytes:
-    """Numbers of the machine to little-endian ones, or back."""
+    """Turn numbers of the machine into little-endian ones, or back."""
     if sys.byteorder == "little":
         return data
     column = array(code, data)
@@ -43,7 +43,7 @@ class Column:
         self.view = numbers(code, self._memory)
 
     def resize(self, count: int) -> None:
-        """More of them."""
+        """Grow the column to `count` numbers."""
         assert count > len(self.view)
         self.view.release()
         self._memory.resize(count * self._bytes)

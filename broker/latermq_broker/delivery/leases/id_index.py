@@ -47,7 +47,7 @@ class IdIndex:
         return self._count
 
     def find(self, item: int) -> int:
-        """The row of that id; 0: there is none."""
+        """Find the row of an id; 0: there is none."""
         row = self._buckets[self._bucket(item)]
         slab = self._slab
         while row and slab.id[row] != item:
@@ -109,7 +109,7 @@ class IdIndex:
         chain[before] = chain[row]
 
     def _blocks(self, item: int, rows: range) -> Iterator[tuple[int, int, int]]:
-        """(first bucket, first row, row behind the last) of each block's part, from that id on."""
+        """Yield (first bucket, first row, row behind the last) by block, from the id `item` on."""
         row, stop = rows.start, rows.stop
         while row < stop:
             end = min(stop, row + _BLOCK - (item & _LOW))
@@ -124,7 +124,7 @@ class IdIndex:
         return number if number < len(self._buckets) else number & self._mask >> 1
 
     def _split(self) -> None:
-        """One block more."""
+        """Split the block next in turn: one block more."""
         buckets, chain, ids = self._buckets, self._slab.chain, self._slab.id
         first = len(buckets)
         assert not first % _BLOCK

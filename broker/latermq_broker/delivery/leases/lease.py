@@ -226,7 +226,7 @@ class Delivery:
         return self.holder.auto_renew
 
     def key(self) -> tuple[object, ...]:
-        """Everything that recovery must bring back, for comparisons."""
+        """Return everything that recovery must bring back, for comparisons."""
         slab, row = self.slab, self.row
         shared = (self.place, self.offset, self.client, self.auto_renew)
         alone = set(KEPT_COLUMNS) - {"place", "offset", "holder"}

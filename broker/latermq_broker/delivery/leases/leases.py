@@ -44,7 +44,7 @@ class Deliveries(Mapping[int, Delivery]):
         return Delivery(self._slab, row)
 
     def many(self, ids: Sequence[int]) -> list[Delivery]:
-        """Look them all up. Raises KeyError."""
+        """Look up the deliveries of these ids. Raises KeyError."""
         slab = self._slab
         run = slab.run_of(ids)
         if run is None:
@@ -63,9 +63,9 @@ class Deliveries(Mapping[int, Delivery]):
     def find_all(
         self, group_id: int, topic_id: int, queue_id: int, offset: int
     ) -> Iterator[Delivery]:
-        """The group's deliveries of that message, and of one that was there before the topic was
-        made anew; of a queue id below 0 those in every queue. Looks at every row whose offset is
-        like it, found as bytes are."""
+        """Find the group's deliveries of that message, and of one that was there before the topic
+        was made anew; of a queue id below 0 those in every queue. Looks at every row whose offset
+        is like it, found as bytes are."""
         assert offset >= 0
         slab = self._slab
         high = offset >> LOW_BITS
@@ -85,7 +85,7 @@ class Deliveries(Mapping[int, Delivery]):
             at = numbers.find(low, row * size)
 
     def in_slices(self, rows: int) -> Iterator[list[Delivery]]:
-        """All deliveries, those of so many rows at a time; what comes in between may be missed."""
+        """Yield all deliveries, so many rows' at a time; what comes meanwhile may be missed."""
         slab = self._slab
         for first, last in self._row_slices(rows):
             yield [Delivery(slab, row) for row in range(first, last) if slab.state[row]]
@@ -204,7 +204,7 @@ class Leases:
         tag_hash: int,
         order_key: int = 0,
     ) -> Delivery:
-        """A new one, READY, in no lane."""
+        """Add a new delivery, READY, in no lane."""
         place = place_of(group_id, topic_id, queue_id, offset, tag_hash, order_key)
         (row,) = self._new(id, (place,), (offset,), (position,), (length,), State.READY)
         slab = self.slab
@@ -223,7 +223,7 @@ class Leases:
         now_ms: int,
         lasting_ms: int,
     ) -> None:
-        """New ones, with ids in sequence, through RECEIVE at once."""
+        """Add new deliveries, with ids in sequence, and lend them: through RECEIVE at once."""
         assert lasting_ms >= 0
         slab = self.slab
         rows = self._new(first_id, places, offsets, positions, lengths, _LENT)
@@ -269,7 +269,7 @@ class Leases:
         places: Iterable[DeliveryKey],
         holders: Iterable[Holder],
     ) -> None:
-        """Deliveries as they were, but that no deadline is armed and no lane has been formed."""
+        """Load deliveries as they were, but with no deadline armed and no lane formed."""
         self.slab.load(columns, places, holders)
         self._renewals.load()
 
@@ -324,7 +324,7 @@ class Leases:
         return ended
 
     def lend(self, delivery: Delivery, holder: Holder, now_ms: int) -> None:
-        """It is `holder`'s from now on: one more attempt, and a new handle."""
+        """Lend a delivery to `holder` from now on: one more attempt, and a new handle."""
         slab, row = self.slab, delivery.row
         assert slab.state[row], "it is over"
         slab.attempt[row] += 1
@@ -343,7 +343,7 @@ class Leases:
         self._end(delivery.row)
 
     def of(self, group_id: int, topic_id: int) -> list[Delivery]:
-        """The group's on that topic. Looks at every row."""
+        """List the group's deliveries on that topic. Looks at every row."""
         slab = self.slab
         places = {
             number
@@ -362,8 +362,8 @@ class Leases:
         return next((ready for _, ready in slices), [])
 
     def ready_slices(self, row: int, rows: int) -> Iterator[tuple[int, list[tuple[int, int]]]]:
-        """(its first row, its READY ones as (deadline, id) in order): of each slice of so many rows
-        that has any, from that which `row` is in. A slice is taken apart when it is asked for."""
+        """Yield (its first row, its READY ones as (deadline, id) in order) of each slice of so many
+        rows that has any, from `row`'s on. A slice is taken apart when it is asked for."""
         assert rows > 0
         slab = self.slab
         deadline_ms, id = slab.deadline_ms, slab.id
@@ -425,7 +425,7 @@ class Leases:
 
 
 def _alike(slab: Slab, rows: range) -> bool:
-    """Tell whether they are alike but for id, offset and message, and of no message group."""
+    """Tell whether rows are alike but for id, offset and message, and of no message group."""
     return (
         _same(slab.state, rows)
         and _same(slab.place, rows)
@@ -438,6 +438,6 @@ def _alike(slab: Slab, rows: range) -> bool:
 
 
 def _same(column: Numbers, rows: range) -> bool:
-    """Tell whether the rows have the same there."""
+    """Tell whether the rows have the same number in the column."""
     there = column[rows.start : rows.stop].tobytes()
     return there == there[: column.itemsize] * len(rows)

@@ -83,7 +83,7 @@ class RecentlyDone:
         self._gone_rows, self._gone_ids = row, first
 
     def holds(self, delivery_id: int, generation: int, owner: tuple[int, int], now_ms: int) -> bool:
-        """`owner`: ids of group and topic, as in `DeliveryKey.is_of`."""
+        """Tell whether a handle is held. `owner`: group and topic id, as in `DeliveryKey.is_of`."""
         deadlines, generations, groups, topics, _ = self._rows
         for entry in self._blocks.get(delivery_id >> _BLOCK_BITS, _NONE):
             row = (entry >> _BLOCK_BITS) - self._cut_rows
@@ -93,14 +93,14 @@ class RecentlyDone:
         return False
 
     def snapshot(self) -> bytes:
-        """All that is remembered, as the section above."""
+        """Encode all that is remembered, as the section above."""
         columns = [column[self._gone_rows :] for column in self._rows]
         packed = [swapped(column.typecode, column.tobytes()) for column in columns]
         ids = swapped("Q", self._ids[self._gone_ids :].tobytes())
         return b"".join((_HEAD.pack(FORMAT, len(columns[0])), *packed, ids))
 
     def restore(self, section: bytes) -> None:
-        """Into one that remembers nothing; b"" is the section of a checkpoint that has none.
+        """Restore from a section, while nothing is remembered; b"" if the checkpoint has none.
 
         One of a newer format counts as none: a repeated ack is refused then.
         """

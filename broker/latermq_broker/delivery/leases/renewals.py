@@ -32,7 +32,7 @@ class Renewals:
         self._clients: dict[str, _Renewed] = {}
 
     def give_to(self, row: int, holder: Holder) -> None:
-        """The row is `holder`'s from now on."""
+        """Give a row to `holder` from now on."""
         slab = self._slab
         before = slab.holder[row]
         self.give_new((row,), holder)

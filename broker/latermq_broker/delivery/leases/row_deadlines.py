@@ -102,7 +102,7 @@ class RowDeadlines:
         return due
 
     def next_deadline_ms(self) -> int | None:
-        """Nothing is due before; of a slot that is not opened its begin, if that is later."""
+        """Return a time before which nothing is due; of a slot not opened its begin, if later."""
         while self._open:
             key = self._open[0]
             if self._armed_row(key >> _ID_BITS, key & _ID_MASK):
@@ -118,7 +118,7 @@ class RowDeadlines:
         return None
 
     def in_order(self, after: tuple[int, int] = (-1, -1)) -> Iterator[tuple[int, int]]:
-        """(due, id) beyond `after`, earliest first; reads only as far as it is consumed."""
+        """Yield (due, id) beyond `after`, earliest first; reads only as far as it is consumed."""
         opened = set(self._open) if after[0] >> _SLOT_BITS < self._open_until else ()
         for key in sorted(opened):
             pair = (key >> _ID_BITS, key & _ID_MASK)
@@ -140,13 +140,13 @@ class RowDeadlines:
                 yield pair
 
     def _in(self, slot: int) -> Iterator[tuple[int, int]]:
-        """(due, id) of a slot's rows, as they came."""
+        """Yield (due, id) of a slot's rows, as they came."""
         slab = self._slab
         for row in slab.members(self._rings.get(slot, 0)):
             yield slab.deadline_ms[row] + 1 - slab.armed[row], slab.id[row]
 
     def _armed_row(self, due_ms: int, item: int) -> int:
-        """The row with that id if it is armed for then, else 0."""
+        """Find the row with that id if it is armed for then, else 0."""
         slab = self._slab
         row = slab.index.find(item)
         armed = slab.armed[row]

@@ -78,11 +78,11 @@ class Shared(Generic[T]):
         self._free: list[int] = []
 
     def __len__(self) -> int:
-        """How many are named."""
+        """Count the values that are named."""
         return len(self._numbers)
 
     def hold(self, value: T, times: int = 1) -> int:
-        """The number of an equal value, named so many times more."""
+        """Name a value so many times more; return the number of its equal."""
         assert times > 0
         number = self._numbers.get(value)
         if number is not None:
@@ -100,7 +100,7 @@ class Shared(Generic[T]):
         return number
 
     def release(self, number: int, times: int = 1) -> bool:
-        """Named so many times less; whether that was the last. The value can be read until its
+        """Name a value so many times less; tell whether that was the last. It can be read until its
         number is given away."""
         left = self._counts[number] - times
         assert left >= 0
@@ -113,7 +113,7 @@ class Shared(Generic[T]):
         return True
 
     def load(self, values: Iterable[T], counts: Mapping[int, int]) -> None:
-        """Into one that names nothing: values by number, from 1, and how often each is named."""
+        """Load values by number, from 1, and how often each is named; nothing is named yet."""
         assert not self._numbers
         for number, value in enumerate(values, 1):
             count = counts.get(number, 0)
@@ -125,5 +125,5 @@ class Shared(Generic[T]):
                 self._free.append(number)
 
     def count(self, number: int) -> int:
-        """How often it is named."""
+        """Return how often a value is named."""
         return self._counts[number]

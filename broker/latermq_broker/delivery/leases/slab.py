@@ -54,7 +54,7 @@ def fill(column: Numbers, rows: Sequence[int], number: int) -> None:
 
 
 def put(column: Numbers, rows: Sequence[int], numbers: Sequence[int]) -> None:
-    """A number in each of those rows."""
+    """Put a number in each of those rows."""
     assert len(rows) == len(numbers)
     if isinstance(rows, range):
         column[rows.start : rows.stop] = array(column.format, numbers)
@@ -103,17 +103,17 @@ class Slab:
         self.holders = Shared(NOBODY)
 
     def __len__(self) -> int:
-        """How many deliveries there are."""
+        """Count the deliveries."""
         return len(self.index)
 
     @property
     def rows(self) -> int:
-        """Rows from 1 up to this one, free ones included, are there."""
+        """Return the last row; all from 1 up to it, free ones included, are there."""
         return self._end - 1
 
     def columns(self) -> dict[str, Numbers]:
-        """What checkpoints keep, by name: of rows 1 to `rows`. To be let go of before a row is
-        taken."""
+        """Return what checkpoints keep, by name: of rows 1 to `rows`. To be let go of before a row
+        is taken."""
         return {name: self._columns[name].view[1 : self._end] for name in KEPT_COLUMNS}
 
     def load(
@@ -122,7 +122,7 @@ class Slab:
         places: Iterable[DeliveryKey],
         holders: Iterable[Holder],
     ) -> None:
-        """Into one without rows: what `columns` gave. Nothing is armed or in a ring."""
+        """Fill a slab without rows: what `columns` gave. Nothing is armed or in a ring."""
         assert not self.rows
         self._end = 1 + len(columns["id"])
         while self._capacity < self._end:
@@ -140,7 +140,7 @@ class Slab:
     # --- rows ----------------------------------------------------------------------------------
 
     def take(self) -> int:
-        """A row for somebody; in no ring."""
+        """Take a row for somebody; in no ring."""
         if not self._few:
             if not self._runs:
                 return self._take_new(1).start
@@ -156,7 +156,7 @@ class Slab:
         return few + left
 
     def take_all(self, count: int) -> Sequence[int]:
-        """So many rows, side by side as a range if there are such; in no ring."""
+        """Take so many rows, side by side as a range if there are such; in no ring."""
         assert count > 0
         if count == 1:  # slices of one are dearer than elements
             return [self.take()]
@@ -174,7 +174,7 @@ class Slab:
         return [self.take() for _ in range(count)]
 
     def _take_new(self, count: int) -> range:
-        """That nobody had before."""
+        """Take rows that nobody had before."""
         first = self._end
         while first + count > self._capacity:
             self._grow()
@@ -190,7 +190,7 @@ class Slab:
         self._few_rows += self.prev[run]
 
     def give(self, row: int) -> None:
-        """Nobody's any more, and in no ring. What it holds can be read until it is taken."""
+        """Give back a row that is in no ring. What it holds can be read until it is taken."""
         assert 0 < row < self._end
         following, before = self.next, self.prev
         self.state[row] = 0
@@ -242,7 +242,7 @@ class Slab:
         return None
 
     def live(self) -> Iterator[int]:
-        """Rows of deliveries, in their order."""
+        """Yield the rows of deliveries, in their order."""
         return compress(range(self._end), self.state)
 
     def _grow(self) -> None:
@@ -259,13 +259,13 @@ class Slab:
     # --- rings ---------------------------------------------------------------------------------
 
     def new_ring(self) -> int:
-        """An empty ring, named by its own row."""
+        """Make an empty ring, named by its own row."""
         ring = self.take()
         self.next[ring] = self.prev[ring] = ring
         return ring
 
     def join(self, ring: int, rows: Sequence[int]) -> None:
-        """To the ring's end, one after the other. They are in no ring."""
+        """Join rows to the ring's end, one after the other. They are in no ring."""
         assert 0 < ring < self._end
         following, before = self.next, self.prev
         last = before[ring]
@@ -283,7 +283,7 @@ class Slab:
         before[ring] = last
 
     def leave(self, row: int) -> None:
-        """Out of its ring, if it is in one."""
+        """Take a row out of its ring, if it is in one."""
         following = self.next[row]
         if following:
             before = self.prev[row]
@@ -304,7 +304,7 @@ class Slab:
         return True
 
     def members(self, ring: int) -> Iterator[int]:
-        """From the first to the last; the one just given may leave meanwhile."""
+        """Yield rows from the first to the last; the one just given may leave meanwhile."""
         row = self.next[ring]
         while row != ring:
             following = self.next[row]
