@@ -26,7 +26,7 @@ class Deadlines:
         return len(self._deadline)
 
     def arm(self, item: int, deadline_ms: int) -> None:
-        """An id armed again moves."""
+        """Arm an id; one armed again moves."""
         if item in self._deadline:
             self.disarm(item)
         self._deadline[item] = deadline_ms
@@ -78,7 +78,7 @@ class Deadlines:
             self._open_slots(self._slot_order[0])
 
     def in_order(self) -> Iterator[tuple[int, int]]:
-        """(deadline, id), earliest first; reads only as far as it is consumed."""
+        """Yield (deadline, id), earliest first; reads only as far as it is consumed."""
         opened = [pair for pair in self._open if self._deadline.get(pair[1]) == pair[0]]
         yield from sorted(set(opened))
         for slot in sorted(self._slots):

@@ -21,7 +21,7 @@ class Failure(NamedTuple):
 
 
 def signature(failure: Failure | None) -> str:
-    """16 hex digits that are equal for failures of one kind.
+    """Compute 16 hex digits that are equal for failures of one kind.
 
     Hash of the class, the text with its numbers, ids and blanks evened out, and the stack hash;
     empty when nothing was told.

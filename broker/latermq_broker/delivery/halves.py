@@ -47,17 +47,17 @@ TRANSITIONS: Final = {
 
 
 def after(state: HalfState, event: HalfEvent) -> HalfState | None:
-    """The next state; None: the event cannot happen there."""
+    """Look up the next state; None: the event cannot happen there."""
     return TRANSITIONS.get((state, event))
 
 
 def transaction_id(first: int) -> str:
-    """The name that clients and operators use."""
+    """Make the name of a transaction that clients and operators use."""
     return f"t-{first:x}"
 
 
 def parse_transaction_id(text: str) -> int | None:
-    """`first`; None: not one of ours."""
+    """Parse a transaction id to `first`; None: not one of ours."""
     digits = text[2:]
     if not (text.startswith("t-") and 1 <= len(digits) <= 16 and digits.isalnum()):
         return None
@@ -148,7 +148,7 @@ class HalfMessages:
         return self._halves.get(first)
 
     def at(self, position: int) -> HalfMessage | None:
-        """The one that lies there now."""
+        """Find the half message that lies at a position now; None: none does."""
         half = self._halves.get(self._moved.get(position, position))
         return half if half is not None and half.position == position else None
 
@@ -161,21 +161,21 @@ class HalfMessages:
         self._arm(half)
 
     def checked(self, half: HalfMessage, checks: int, due_ms: int) -> None:
-        """A producer was asked; the next one is asked at `due_ms`."""
+        """Note that a producer was asked; the next one is asked at `due_ms`."""
         assert checks > half.checks
         half.checks, half.due_ms = checks, due_ms
         self._forget_waiting(half)
         self._arm(half)
 
     def move(self, half: HalfMessage, position: int, length: int) -> None:
-        """It was rolled forward."""
+        """Note where a half message was rolled forward to."""
         assert position > half.position
         self._moved.pop(half.position, None)
         half.position, half.length = position, length
         self._moved[position] = half.first
 
     def sent_by(self, half: HalfMessage, sender: str) -> None:
-        """Remember whose it is while it is PENDING."""
+        """Remember who sent a half message while it is PENDING."""
         assert not half.sender
         half.sender = sender
         count_up(self.senders, sender)
@@ -199,7 +199,7 @@ class HalfMessages:
             self.ended.popitem(last=False)
 
     def wait(self, half: HalfMessage, until_ms: int) -> None:
-        """Its check is due; it waits for a producer, but not beyond `until_ms`."""
+        """Let a half whose check is due wait for a producer, but not beyond `until_ms`."""
         assert half.first in self._halves
         self.waiting.setdefault(half.topic_id, {})[half.first] = None
         self.deadlines.arm(half.first, until_ms)
@@ -211,7 +211,7 @@ class HalfMessages:
         waiting[half.first] = None
 
     def hurry(self, topic_id: int) -> None:
-        """The topic is gone: its halves are due, whatever they wait for."""
+        """Make the halves of a deleted topic due, whatever they wait for."""
         for half in self._halves.values():
             if half.topic_id == topic_id:
                 self.deadlines.arm(half.first, 0)

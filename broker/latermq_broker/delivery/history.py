@@ -110,5 +110,5 @@ def _failure(entry: dict[str, Any]) -> Failure | None:
 
 
 def last_failure(attempts: Sequence[Attempt]) -> Failure | None:
-    """The newest failure that a consumer told."""
+    """Find the newest failure that a consumer reported; None: none did."""
     return next((a.failure for a in reversed(attempts) if a.failure is not None), None)

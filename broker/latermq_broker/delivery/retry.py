@@ -12,7 +12,7 @@ _RENEWALS_MS: Final = (60_000, 180_000, 300_000, 600_000, 1_800_000, 3_600_000)
 
 
 def backoff_ms(policy: Backoff, attempt: int, message: int) -> int:
-    """The wait after attempt number `attempt` (from 1).
+    """Compute the wait after attempt number `attempt` (from 1).
 
     Jitter is a function of (`message`, `attempt`), so that it spreads a burst and still replays.
     """
@@ -30,6 +30,6 @@ def backoff_ms(policy: Backoff, attempt: int, message: int) -> int:
 
 
 def auto_renew_ms(renewals: int) -> int:
-    """How far the broker's n-th renewal (from 0) of a push consumer's lease reaches."""
+    """Return how far the broker's n-th renewal (from 0) of a push consumer's lease reaches."""
     assert renewals >= 0
     return _RENEWALS_MS[min(renewals, len(_RENEWALS_MS) - 1)]

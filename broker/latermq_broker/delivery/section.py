@@ -78,7 +78,7 @@ def encode_leases(leases: Leases, ready: Iterable[Delivery]) -> bytes:
 
 
 def decode_leases(leases: Leases, section: bytes, name_of: ClientNames) -> list[Delivery]:
-    """Fill one without deliveries, deadlines armed. Returns those that stood in lanes, in order.
+    """Fill leases without deliveries, deadlines armed; return those that stood in lanes, in order.
 
     Raises UnsupportedFormatError, before anything changed.
     """
@@ -111,7 +111,7 @@ def decode_leases(leases: Leases, section: bytes, name_of: ClientNames) -> list[
 def decode_old_leases(
     leases: Leases, section: bytes, order_keys: Mapping[int, int], name_of: ClientNames
 ) -> list[Delivery]:
-    """Do the same with what older versions wrote; `order_keys` by id, of those that have one."""
+    """Fill leases so from an old version's section; `order_keys` by id, of those that have one."""
     ready = []
     for fields in _OLD.iter_unpack(section):
         delivery = _decode_old(leases, fields, order_keys.get(fields[0], 0), name_of)

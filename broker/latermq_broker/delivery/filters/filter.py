@@ -15,12 +15,12 @@ from latermq_broker.delivery.filters.sql_filter import SqlFilter
 
 
 def hash64(text: str) -> int:
-    """64-bit hash of a tag, key or message id; 0 only for the empty string."""
+    """Hash a tag, key or message id to 64 bits; 0 only for the empty string."""
     return (xxhash.xxh3_64_intdigest(text.encode("utf-8", "surrogatepass")) or 1) if text else 0
 
 
 def hashes64(texts: Sequence[bytes]) -> list[int]:
-    """`hash64` of many that are encoded already."""
+    """Hash many texts that are encoded already, as `hash64` does."""
     return [(xxhash.xxh3_64_intdigest(text) or 1) if text else 0 for text in texts]
 
 
@@ -31,7 +31,7 @@ class TagFilter:
     tags: frozenset[str] | None = None
 
     def hashes(self) -> frozenset[int] | None:
-        """The wanted tag hashes; None when everything matches."""
+        """Hash the wanted tags; None when everything matches."""
         return None if self.tags is None else frozenset(map(hash64, self.tags))
 
 

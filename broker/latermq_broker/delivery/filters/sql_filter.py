@@ -60,12 +60,12 @@ class SqlFilter:
     _truth: Truth = field(repr=False, compare=False)
 
     def matches(self, properties: Properties) -> bool:
-        """`properties`: the user's, and TAGS. NULL is no match."""
+        """Tell whether `properties`, the user's and TAGS, match. NULL is no match."""
         return self._truth(properties) is True
 
 
 def sql_filter(expression: str) -> SqlFilter:
-    """Raises IllegalFilterError, with the place where the expression goes wrong."""
+    """Compile an expression. Raises IllegalFilterError, with the place where it goes wrong."""
     if len(expression) > EXPRESSION_CHARACTERS_MAX:
         raise IllegalFilterError(
             f"SQL filter of {len(expression)} characters, at most {EXPRESSION_CHARACTERS_MAX} "
@@ -119,7 +119,7 @@ class _Parser:
         return self._words[self._next]
 
     def _take(self, *values: str) -> Word | None:
-        """The next word, if it is one of these keywords or symbols."""
+        """Take the next word if it is one of these keywords or symbols; None: it is not."""
         word = self._word
         if word.kind in (Kind.WORD, Kind.SYMBOL) and word.value in values:
             self._next += 1
@@ -254,7 +254,7 @@ def _literal(value: Value, at: int) -> _Part:
 
 
 def _truth(part: _Part) -> Truth:
-    """The part where a truth value is wanted. A property may be one."""
+    """Compile a part to the truth value that is wanted there. A property may be one."""
     evaluate = part.evaluate
     if part.kind == "number" or (
         part.kind == "literal" and not isinstance(part.literal, bool | None)

@@ -27,7 +27,7 @@ COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
 
 
 def as_number(value: Value) -> int | float | None:
-    """A number, or the number that a text is."""
+    """Read a value as a number, which a text may be too; NULL: it is none."""
     if isinstance(value, str):
         if _INTEGER.fullmatch(value):
             return int(value)
@@ -36,14 +36,14 @@ def as_number(value: Value) -> int | float | None:
 
 
 def as_truth(value: Value) -> bool | None:
-    """A truth value, or the one that a text is, in any case."""
+    """Read a value as a truth value, which a text may be too, in any case; NULL: it is none."""
     if isinstance(value, str):
         return {"true": True, "false": False}.get(value.lower())
     return value if isinstance(value, bool) else None
 
 
 def equal(left: Value, right: Value) -> bool | None:
-    """Two texts as texts; a text beside a number or a truth value is converted."""
+    """Compare two texts as texts; a text beside a number or a truth value is converted."""
     if left is None or right is None:
         return None
     if isinstance(left, str) and isinstance(right, str):
@@ -56,7 +56,7 @@ def equal(left: Value, right: Value) -> bool | None:
 
 
 def compared(left: Value, right: Value, symbol: str) -> bool | None:
-    """Order: of two texts by their characters, else of numbers."""
+    """Compare two texts by the order of their characters, else two numbers."""
     if left is None or right is None:
         return None
     if isinstance(left, str) and isinstance(right, str):
@@ -72,7 +72,7 @@ def negated(value: bool | None) -> bool | None:
 
 
 def all_of(parts: Sequence[Truth]) -> Truth:
-    """AND: false if one is false, else NULL if one is NULL."""
+    """Join truths by AND: false if one is false, else NULL if one is NULL."""
 
     def evaluate(properties: Properties) -> bool | None:
         result: bool | None = True
@@ -88,7 +88,7 @@ def all_of(parts: Sequence[Truth]) -> Truth:
 
 
 def any_of(parts: Sequence[Truth]) -> Truth:
-    """OR: true if one is true, else NULL if one is NULL."""
+    """Join truths by OR: true if one is true, else NULL if one is NULL."""
 
     def evaluate(properties: Properties) -> bool | None:
         result: bool | None = False

@@ -53,12 +53,12 @@ _NAME_CHARACTER: Final = re.compile(r"[a-zA-Z0-9_$.]", re.ASCII)
 
 
 def illegal(text: str, at: int) -> IllegalFilterError:
-    """The expression is refused for what stands at `at`."""
+    """Make the error that refuses the expression for what stands at `at`."""
     return IllegalFilterError(f"SQL filter, at character {at + 1}: {text}")
 
 
 def words(expression: str) -> Iterator[Word]:
-    """All of them, and END last. Raises IllegalFilterError."""
+    """Yield all words, and END last. Raises IllegalFilterError."""
     at = 0
     while at < len(expression):
         match = _WORD.match(expression, at)

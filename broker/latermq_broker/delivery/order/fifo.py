@@ -51,7 +51,7 @@ class RisingOffsets:
         return self._offsets[self._start]
 
     def place(self, offset: int) -> int:
-        """How many stand before it; -1: it is not there."""
+        """Count the offsets before this one; -1: it is not there."""
         index = bisect_left(self._offsets, offset, self._start)
         if index == len(self._offsets) or self._offsets[index] != offset:
             return -1
@@ -102,12 +102,12 @@ class FifoGate:
         longer so stays in it until it comes to the top."""
 
     def enter(self, key: int, offset: int, delivery_id: int) -> None:
-        """A delivery begins; it is ready."""
+        """Begin a delivery; it is ready."""
         insort(self._group(key).live, (offset, delivery_id))
         self._settle(key)
 
     def lend(self, key: int, offset: int, delivery_id: int) -> None:
-        """A delivery begins; it is leased at once."""
+        """Begin a delivery; it is leased at once."""
         group = self._group(key)
         insort(group.live, (offset, delivery_id))
         group.busy += 1
@@ -115,21 +115,21 @@ class FifoGate:
         self.runnable.pop(key, None)
 
     def seize(self, key: int) -> None:
-        """One that was ready is leased."""
+        """Note that a delivery that was ready is leased."""
         group = self.groups[key]
         group.busy += 1
         assert group.busy <= len(group.live)
         self.runnable.pop(key, None)
 
     def ease(self, key: int) -> None:
-        """One that was leased or in backoff is ready."""
+        """Note that a delivery that was leased or in backoff is ready."""
         group = self.groups[key]
         group.busy -= 1
         assert group.busy >= 0
         self._settle(key)
 
     def leave(self, key: int, offset: int, delivery_id: int, *, ready: bool) -> None:
-        """A delivery is over."""
+        """End a delivery; `ready`: it was neither leased nor in backoff."""
         group = self.groups[key]
         group.live.remove((offset, delivery_id))
         group.busy -= not ready
@@ -137,7 +137,7 @@ class FifoGate:
         self._settle(key)
 
     def hold(self, key: int, queue_id: int, offset: int) -> None:
-        """A fresh message waits behind."""
+        """Hold back a fresh message, behind what its message group has."""
         group = self._group(key)
         assert group.queue_id in (queue_id, -1)  # a message group has one queue
         group.queue_id = queue_id
@@ -148,7 +148,7 @@ class FifoGate:
         self._settle(key)
 
     def unhold(self, key: int, offset: int) -> None:
-        """It is taken or passed over, and so is all that was held before it."""
+        """Drop a held message that is taken or passed over, and all that was held before it."""
         group = self.groups.get(key)
         if group is not None and len(group.held):
             self._drop_held(key, group, offset + 1)
@@ -161,7 +161,7 @@ class FifoGate:
                     self._drop_held(key, group, first)
 
     def forget_held(self, queue_id: int) -> None:
-        """The consumer group's progress on the queue was moved at someone's wish."""
+        """Forget all held of a queue: the group's progress on it was moved at someone's wish."""
         self.trim(queue_id, 1 << 63)
 
     def park(self, key: int, letter: Letter) -> None:
@@ -178,7 +178,7 @@ class FifoGate:
             yield from group.parked
 
     def first_held(self, queue_id: int) -> int | None:
-        """The oldest offset that is held on the queue."""
+        """Find the oldest offset that is held on the queue; None: none is."""
         firsts = self._firsts.get(queue_id)
         if firsts is None:
             firsts = self._firsts[queue_id] = [

@@ -16,7 +16,7 @@ class Lane:
         self._ring = 0  # made with the first to stand in it
 
     def append(self, delivery: Delivery) -> None:
-        """To the end. It is READY, and stands nowhere else in the lane than there."""
+        """Move a READY delivery to the end; it stands nowhere else in the lane than there."""
         slab = self._leases.slab
         assert delivery.state is State.READY
         if not self._ring:
@@ -25,13 +25,13 @@ class Lane:
         slab.join(self._ring, (delivery.row,))
 
     def __iter__(self) -> Iterator[Delivery]:
-        """From the first to the last; the one just given may leave meanwhile."""
+        """Yield deliveries from the first to the last; the one just given may leave meanwhile."""
         slab = self._leases.slab
         for row in slab.members(self._ring):
             yield Delivery(slab, row)
 
     def close(self) -> None:
-        """Nobody stands in it any more."""
+        """Give the ring back: nobody stands in it any more."""
         if self._ring:
             assert not any(self._leases.slab.members(self._ring))
             self._leases.slab.give(self._ring)
@@ -57,7 +57,7 @@ class RankedLanes:
         self.lane(delivery.queue_id).append(delivery)
 
     def __iter__(self) -> Iterator[Delivery]:
-        """From the highest priority's first to the lowest one's last."""
+        """Yield deliveries from the highest priority's first to the lowest one's last."""
         for queue_id in sorted(self._lanes, reverse=True):
             yield from self._lanes[queue_id]
 

@@ -40,7 +40,7 @@ class LiteTopic(RisingOffsets):
         return len(self._offsets) - self._index(offset)
 
     def before(self, offset: int, count: int) -> int:
-        """The offset of the message `count` before the first one from `offset` on, or the first."""
+        """Find the offset `count` messages before the first from `offset` on, or the first one."""
         index = max(self._start, self._index(offset) - count)
         return self._offsets[index] if index < len(self._offsets) else offset
 
@@ -64,17 +64,17 @@ class LiteReader:
         return bool(self.floor or self.cursors)
 
     def next(self, key: int) -> int:
-        """The offset it goes on from, in the parent's queue."""
+        """Return the offset a lite topic goes on from, in the parent's queue."""
         return self.cursors.get(key, self.floor)
 
     def unread(self, key: int) -> int:
-        """How many messages of a lite topic the group was not given yet."""
+        """Count the messages of a lite topic that the group was not given yet."""
         topic = self._parent.topics.get(key)
         return topic.count_since(self.next(key)) if topic is not None else 0
 
     def ahead(self, key: int, offset: int) -> int:
-        """How many of a lite topic the group has to be given before `offset`; below 0: none, it
-        was given that one."""
+        """Count what the group has to be given of a lite topic before `offset`; below 0: none, it
+        was given that one, or nothing is retained."""
         if offset < self.next(key) or key not in self._parent.topics:
             return -1
         return self.unread(key) - self._parent.topics[key].count_since(offset)
@@ -83,12 +83,12 @@ class LiteReader:
         return sum(topic.count_since(self.next(key)) for key, topic in self._parent.topics.items())
 
     def first_unread(self) -> int:
-        """The oldest offset it was not given yet; the end of the queue when there is none."""
+        """Find the oldest offset it was not given yet; the queue's end when there is none."""
         firsts = (next(t.since(self.next(key)), -1) for key, t in self._parent.topics.items())
         return min((first for first in firsts if first >= 0), default=self._parent.end)
 
     def may_go(self, key: int, *, retries: bool = False) -> None:
-        """`retries`: the group has some to be received again, whatever is retained."""
+        """Let a topic go if unread, or with `retries` to receive again, whatever is retained."""
         if retries or self.unread(key):
             self.ready.setdefault(key)
 
@@ -101,7 +101,7 @@ class LiteReader:
         return candidates[start:] + candidates[:start]
 
     def waits(self, keys: Collection[int]) -> bool:
-        """Something may be there."""
+        """Tell whether any of `keys` may have something."""
         fewer, more = sorted((self.ready, keys), key=len)
         return any(key in more for key in fewer)
 
@@ -115,7 +115,7 @@ class LiteReader:
         }
 
     def forget(self, key: int) -> None:
-        """Nothing of it is retained. If the group has retries of it, it `may_go` again."""
+        """Forget a topic of which nothing is retained. With retries, it `may_go` again."""
         self.cursors.pop(key, None)
         self.ready.pop(key, None)
 
@@ -129,7 +129,7 @@ class LiteParent:
         self.end = 0  # behind the newest message
 
     def enter(self, key: int, name: str, offset: int, now_ms: int) -> None:
-        """A message was sent."""
+        """Enter a message that was sent."""
         self.end = offset + 1
         topic = self.topics.get(key)
         if topic is None:
@@ -153,12 +153,12 @@ class LiteParent:
             self._drop(key, first)
 
     def expire(self, key: int, end: int) -> None:
-        """Nothing was sent to it for too long: what is below `end` is given to nobody any more."""
+        """Drop what is below `end`: nothing was sent for too long; nobody is given it any more."""
         if key in self.topics:
             self._drop(key, end)
 
     def idle(self, before_ms: int, count: int) -> list[tuple[int, int]]:
-        """(key, its end) of up to `count` to which nothing was sent since."""
+        """List (key, its end) of up to `count` topics nothing was sent to since `before_ms`."""
         idle: list[tuple[int, int]] = []
         for key, topic in self.topics.items():
             if topic.written_ms < before_ms:
