@@ -274,7 +274,7 @@ class Leases:
         self._renewals.load()
 
     def step(self, delivery: Delivery, event: Event) -> State:
-        """Move through the table; the caller sets the new deadline with `hold`."""
+        """Move a delivery through the table; the caller sets the new deadline with `hold`."""
         slab, row = self.slab, delivery.row
         state = after(STATES[slab.state[row]], event)
         if state in _OVER:
@@ -410,7 +410,7 @@ class Leases:
         slab.give(row)
 
     def _end_all(self, rows: range, before: State) -> None:
-        """Free rows in sequence that differ in id, offset and message only."""
+        """End rows in sequence, which differ in id, offset and message only, and free them."""
         slab, first = self.slab, rows.start
         assert slab.state[first] == before
         self.deadlines.disarm_all(rows)

@@ -380,7 +380,7 @@ class CommitLog:
             self._sealed.clear()
 
     def void(self, why: str = "the broker failed at a record; restart it to recover") -> None:
-        """Never write the batch: it holds what must not be replayed. The log takes nothing more."""
+        """Give up the batch: it holds what must not be replayed. The log takes nothing more."""
         self._failure = self._failure or why
         self._room_end = LOG_CLOSED
 
