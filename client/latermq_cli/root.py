@@ -53,9 +53,9 @@ def _show_version(context: click.Context, _: click.Parameter, asked: bool) -> No
         "dead": Lazy(
             f"{_CLI}.dead.dead", "dead", "Dead letters: why they died; redrive or drop them."
         ),
-        "user": Lazy(f"{_CLI}.catalog.user", "user", "Manage who may come in: users and their secrets."),
+        "user": Lazy(f"{_CLI}.catalog.user", "user", "Who may come in: users and their secrets."),
         "acl": Lazy(
-            f"{_CLI}.catalog.user", "acl", "Manage what users may do: rights on topics and groups."
+            f"{_CLI}.catalog.user", "acl", "What users may do: rights on topics and groups."
         ),
         "client": Lazy(
             f"{_CLI}.clients.client", "client", "Who is connected and holds what; let one go."
