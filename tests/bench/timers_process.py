@@ -115,15 +115,15 @@ class Lateness(Histogram):
         self.early = 0
         self._clock = clock
         self._tick_ms = 0
-        self._due = core._due
-        self._fire = core._due.fire_timers
-        core._due.fire_timers = self._tick  # type: ignore[method-assign]
+        self._tick_of_core = core.tick
+        core.tick = self._tick  # type: ignore[method-assign]
 
-    def _tick(self, now_ms: int) -> None:
+    def _tick(self, now_ms: int) -> int | None:
         self._tick_ms = now_ms
-        self._fire(now_ms)
+        return self._tick_of_core(now_ms)
 
     def observe(self, value: float) -> None:
+        assert self._tick_ms, "it is told outside a tick"
         self.early += value < 0
         self.values.append(value + time.time() * 1_000 - self._tick_ms)
 
