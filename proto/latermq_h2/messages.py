@@ -31,7 +31,7 @@ Grow: TypeAlias = Callable[[int], None]
 
 
 class Encoding(Enum):
-    """Of compressed messages; the value tells zlib which."""
+    """Names how messages are compressed; the value tells zlib which."""
 
     GZIP = 16 + zlib.MAX_WBITS
     DEFLATE = zlib.MAX_WBITS  # with zlib's frame around it, as HTTP and gRPC understand it

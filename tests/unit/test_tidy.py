@@ -54,6 +54,7 @@ VERBLESS: Final = {
     "Until", "What", "Whatever", "When", "Where", "Whether", "Which", "Who", "Whose", "With",
     "Without",
 }  # fmt: skip
+LEANING: Final = ("The same", "As ", "Of ")  # on a neighbour: no class begins so, either
 CLOCK_READERS: Final = {"now", "utcnow", "today"}
 
 
@@ -235,7 +236,10 @@ def docstrings_about_others() -> Iterator[str]:
         if path.parts[len(ROOT.parts)] == "tests":
             continue
         for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if isinstance(node, ast.ClassDef):
+                if (ast.get_docstring(node) or "").startswith(LEANING):
+                    yield f"{at(path, node.lineno)}: {node.name}: leans on another"
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 words = (ast.get_docstring(node) or "").split()
                 if words and words[0].strip(",.:;") in VERBLESS:
                     yield f"{at(path, node.lineno)}: {node.name}: begins with no verb"

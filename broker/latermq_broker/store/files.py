@@ -34,7 +34,7 @@ class OpenMode(Enum):
 
 
 class Space(NamedTuple):
-    """Of a file system, in bytes: what we may still take, what there is at all; and what it is."""
+    """Tells what a file system has, in bytes: what we may still take, and all; and what it is."""
 
     free: int
     total: int

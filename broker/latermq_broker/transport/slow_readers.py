@@ -35,7 +35,7 @@ class _Mark(NamedTuple):
 
 
 class SlowReaders:
-    """Of one server.
+    """Ends the replies of a server's peers that read too slowly.
 
     Args:
         ended: told of each reader whose answers were ended.

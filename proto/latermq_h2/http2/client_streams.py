@@ -61,7 +61,7 @@ class Answered(Protocol):
 
 
 class ClientStreams:
-    """Of one connection.
+    """Keeps the streams that one connection of a client opened.
 
     Args:
         open_streams: shared with who has to look at all of them.

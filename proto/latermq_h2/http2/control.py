@@ -27,7 +27,7 @@ SHUTDOWN_PING: Final = b"latermq!"
 
 
 class Control:
-    """Of one connection.
+    """Handles SETTINGS, PING and the other frames about one connection itself.
 
     Args:
         hello: what we send before anything else, our SETTINGS with it.

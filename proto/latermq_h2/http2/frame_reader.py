@@ -25,7 +25,7 @@ PARTS_MAX: Final = 64  # each is an object of its own, however small
 
 
 class FrameReader:
-    """Of one connection.
+    """Reads the frames of one connection and hands each to the handler of its type.
 
     Args:
         handlers: by frame type.

@@ -29,7 +29,7 @@ class Block(NamedTuple):
 
 
 class HeaderBlocks:
-    """Of one connection."""
+    """Joins and decodes the header blocks of one connection."""
 
     def __init__(self, limits: Limits, deadlines: Deadlines) -> None:
         self.decoder = Decoder(limits.header_list_bytes_max, fields_max=limits.header_fields_max)

@@ -12,7 +12,7 @@ CREDIT_SHARE: Final = 4  # the connection's window is given back by quarters
 
 
 class Inflow:
-    """Of one connection. Its own window is given back on receipt, a stream's on consumption."""
+    """Gives back a connection's windows: its own on receipt, a stream's on consumption."""
 
     __slots__ = ("_credit", "_credit_due", "_limits", "_outbound", "_room", "_stream_due")
 

@@ -31,7 +31,7 @@ CHUNK_BYTES: Final = 256 << 10  # small pieces are joined to so much, larger one
 
 
 class Outbound:
-    """Of one connection.
+    """Holds what one connection is to write, until windows and the socket take it.
 
     Args:
         finished: told when the last frame of a stream's output was written.

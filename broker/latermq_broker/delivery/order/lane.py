@@ -39,7 +39,7 @@ class Lane:
 
 
 class RankedLanes:
-    """The same for a topic of type PRIORITY: a lane for each queue, which stands for a priority."""
+    """Keeps a lane for each queue of a PRIORITY topic; the number of a queue is a priority."""
 
     __slots__ = ("_lanes", "_leases")
 

@@ -12,7 +12,7 @@ RETRIES_LOOKED_AT_MAX: Final = 1_000
 
 
 class TimeSpan(NamedTuple):
-    """Of one queue; times are 0 where there is no message."""
+    """Tells the times of one queue's messages and how far a group is; 0 where there is none."""
 
     queue_id: int
     first_ms: int  # the oldest that is retained

@@ -20,7 +20,7 @@ RELEASED_LEASE_MS: Final = 1_000  # as of a client that is gone
 
 
 class Held(NamedTuple):
-    """Of one topic, for one group."""
+    """Tells what is held of one topic for one group."""
 
     group: str
     topic: str

@@ -30,7 +30,7 @@ pack: Final = PREFIX.pack
 
 
 class Answers:
-    """Of one connection.
+    """Answers the calls of one connection.
 
     Args:
         gzip_from_bytes: messages from here on are compressed, if the caller takes it; 0: none.

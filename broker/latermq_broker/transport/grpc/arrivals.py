@@ -22,7 +22,7 @@ from latermq_h2.messages import Assembly, MessageFault, SingleMessage, grown_byt
 
 
 class Arrivals:
-    """Of one connection.
+    """Collects the requests of one connection until they are whole, then calls their handlers.
 
     Args:
         run: calls the handler of a call with its request.

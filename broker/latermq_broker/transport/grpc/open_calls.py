@@ -30,7 +30,7 @@ NOWHERE: Final = Holder()  # the address of a connection that has had no call
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """Of `server.calls_max`, whose names these are settings of."""
+    """Divides `server.calls_max` among kinds of calls and among addresses."""
 
     begun_percent: int = 10
     apart_min: int = 100  # of each kind that is counted apart, however few calls there may be
@@ -136,7 +136,7 @@ class BegunCalls:
 
 
 class OpenCalls:
-    """Of one server."""
+    """Counts the open calls of one server, by kind and by address, and refuses above the bounds."""
 
     def __init__(
         self, calls_max: int, streams_max: int, request_ms_max: int, shares: Shares, counts: Counts
@@ -162,7 +162,7 @@ class OpenCalls:
 
 
 class ConnectionCalls:
-    """Of one connection, whose address is joined with its first call."""
+    """Counts the open calls of one connection; its first call joins those of its address."""
 
     __slots__ = ("_address", "_mine", "_peer", "_server")
 

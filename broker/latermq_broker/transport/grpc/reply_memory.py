@@ -36,7 +36,7 @@ class Waiting(Protocol):
 
 
 class ReplyBudget:
-    """Of the whole broker.
+    """Bounds the bytes of replies that are held for all connections of the broker.
 
     Args:
         bytes_max: on all connections together.
@@ -80,7 +80,7 @@ class ReplyBudget:
 
 
 class ConnectionReplies:
-    """Of one connection; what its `Outbound` holds counts when `tell` is called."""
+    """Counts reply bytes of one connection; those in its `Outbound` when `tell` is called."""
 
     __slots__ = ("_budget", "_counted", "_outbound", "_reserved", "buffered")
 

@@ -25,7 +25,7 @@ INPUT_SHARE: Final = 4  # frames that are not whole may always have a quarter of
 
 
 class RequestMemory:
-    """Of one server.
+    """Counts what arriving requests hold in memory at one server.
 
     Args:
         bytes_max: of all connections.

@@ -17,7 +17,7 @@ SMALL_BYTES_MAX: Final = 64 << 10  # of a request to a method that is called wit
 
 @dataclass(kw_only=True)
 class Shared:
-    """Of one server."""
+    """Holds what the connections of one server share: methods, bounds and counts."""
 
     methods: Methods
     calls_max: int

@@ -10,7 +10,7 @@ WORK_MS_MAX: Final = 2
 
 
 class Turn:
-    """Of one connection."""
+    """Bounds how much of one connection's input is handled before others have their turn."""
 
     __slots__ = ("_calls_left", "_is_behind", "_shared", "_until_ms")
 
