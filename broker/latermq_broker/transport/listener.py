@@ -252,11 +252,11 @@ class Listener:
             raise ProxyError("clear text where only TLS is served")
         protocol = self._protocol_of(peer, local)
         protocol.counted_host = host
+        protocol.accepted = accepted
         if is_tls:
             await hello_came(accepted)
             await self._shake_hands(greeting, peer.rpartition(":")[0], protocol, made)
             return
-        protocol.clear_socket = accepted
         made.append(protocol)
         self._counts.connections += 1
         await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, accepted)

@@ -16,7 +16,7 @@ from latermq_broker.transport.grpc.server_state import Shared
 from latermq_broker.transport.grpc.serving import GrpcConnection
 from latermq_broker.transport.tls import common_name
 from latermq_broker.transport.turns import Turns
-from latermq_broker.transport.unconfirmed import Unconfirmed
+from latermq_broker.transport.unconfirmed import Unconfirmed, UnconfirmedUnderTls
 from latermq_h2.http2.connection import UNREAD, Connection
 from latermq_h2.http2.frames import ConnectionFault, ErrorCode
 from latermq_h2.http2.limits import Keepalive, ServerLimits
@@ -49,7 +49,7 @@ class ShellProtocol(asyncio.Protocol):
 
     connection: Connection
     serving: GrpcConnection
-    _unconfirmed: Unconfirmed
+    _unconfirmed: Unconfirmed | UnconfirmedUnderTls
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class ShellProtocol(asyncio.Protocol):
     ) -> None:
         self.peer = peer
         self.counted_host = ""  # under which the listener counts it
-        self.clear_socket: socket.socket | None = None  # none under TLS
+        self.accepted: socket.socket | None = None
         self.made = False
         self.cut_off = False  # it was ended with output that was not with the kernel yet
         self._owner = owner
@@ -90,7 +90,11 @@ class ShellProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Its deadlines count from here, not from before a handshake.
-        self._unconfirmed = Unconfirmed(self.clear_socket)
+        ssl_object = transport.get_extra_info("ssl_object")
+        if ssl_object is None:
+            self._unconfirmed = Unconfirmed(self.accepted)
+        else:
+            self._unconfirmed = UnconfirmedUnderTls(self.accepted, self._loop.call_later)
         self.serving = GrpcConnection(
             self._shared, self.peer, self._local, self._connection_id, self.wake,
             self._unconfirmed.add,
@@ -103,7 +107,6 @@ class ShellProtocol(asyncio.Protocol):
         self._transport = cast(Any, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self._owner.joined(self)
-        ssl_object = transport.get_extra_info("ssl_object")
         if ssl_object is not None and ssl_object.selected_alpn_protocol() != "h2":
             self.abort()
             return

@@ -5,7 +5,7 @@ import errno
 import os
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
 
@@ -15,7 +15,9 @@ from latermq_broker.services.call.handler import Call, Method
 from latermq_broker.transport.unconfirmed import (
     ASKED_FROM,
     KEPT_MAX,
+    LOOK_S,
     Unconfirmed,
+    UnconfirmedUnderTls,
     acknowledged_bytes,
 )
 from latermq_h2.http2 import frames
@@ -31,6 +33,7 @@ class Peer:
 
     def __init__(self, acknowledged: int) -> None:
         self.acknowledged = acknowledged
+        self.given = acknowledged
         self.asked = 0
         self.closed = False
         self.bytes_told = 256
@@ -44,7 +47,9 @@ class Peer:
         self.asked += 1
         if not self.knows:
             raise OSError(errno.ENOPROTOOPT, os.strerror(errno.ENOPROTOOPT))
-        info = bytes(120) + struct.pack("=Q", self.acknowledged) + bytes(128)
+        again, unsent = 7, min(self.given, 50)
+        counts = (self.acknowledged, unsent, self.given - unsent + again, again)
+        info = struct.pack("=120xQ16xI52xQQ", *counts) + bytes(32)
         return info[: min(size, self.bytes_told)]
 
     @property
@@ -107,6 +112,123 @@ def test_one_that_cannot_be_done_keeps_none_from_the_others() -> None:
     unconfirmed.add(partial(lost.append, 20), 20)
     unconfirmed.lose()
     assert lost == [20]
+
+
+class Later:
+    """What is done at the next look, if one is asked for."""
+
+    def __init__(self) -> None:
+        self.asked: Callable[[], None] | None = None
+
+    def __call__(self, delay_s: float, look: Callable[[], None]) -> "Later":
+        assert delay_s == LOOK_S
+        assert self.asked is None
+        self.asked = look
+        return self
+
+    def cancel(self) -> None:
+        assert self.asked is not None
+        self.asked = None
+
+    def look(self) -> None:
+        asked, self.asked = self.asked, None
+        assert asked is not None
+        asked()
+
+
+class UnderTls:
+    """A connection under TLS, and what was lost with it."""
+
+    def __init__(self) -> None:
+        self.peer, self.later = Peer(5_000), Later()  # a handshake
+        self.lost: list[str] = []
+        self._all = UnconfirmedUnderTls(self.peer.socket, self.later)
+
+    def answer(self, name: str) -> None:
+        self._all.add(partial(self.lost.append, name), 17)  # which is of no use
+        self.peer.given += 1_000
+
+    def loses(self, *, closed: bool = True) -> list[str]:
+        """Tell what it loses when it ends; its socket is closed by then, as a rule."""
+        self.peer.closed = closed
+        self._all.lose()
+        assert self.later.asked is None
+        return self.lost
+
+    def end(self) -> None:
+        self._all.confirm_all()
+
+
+def test_under_tls_what_was_not_acknowledged_one_look_later_is_lost() -> None:
+    one = UnderTls()
+    one.answer("a")
+    one.answer("b")
+    one.later.look()
+    one.answer("c")
+    one.peer.acknowledged += 1_999  # of both
+    one.later.look()
+    one.answer("d")
+    assert one.loses() == ["a", "b"]
+
+
+def test_under_tls_what_was_acknowledged_late_arrived() -> None:
+    one = UnderTls()
+    one.answer("a")
+    one.later.look()
+    one.later.look()
+    one.peer.acknowledged += 1_000
+    one.later.look()
+    assert one.later.asked is None  # nobody is asked when nothing is kept
+    one.answer("b")
+    one.later.look()
+    one.answer("c")
+    assert one.loses() == []
+
+
+def test_under_tls_the_kernel_is_asked_as_long_as_it_answers() -> None:
+    one = UnderTls()
+    one.answer("a")
+    one.later.look()
+    one.answer("b")
+    assert one.loses(closed=False) == ["a"]
+
+
+def test_under_tls_a_connection_that_ends_in_order_loses_nothing() -> None:
+    one = UnderTls()
+    one.answer("a")
+    one.later.look()
+    one.later.look()
+    one.answer("b")
+    one.end()
+    assert one.later.asked is None
+    assert one.loses() == []
+
+
+def test_under_tls_where_nothing_is_told_all_arrived() -> None:
+    for bytes_told, knows, acknowledged in (
+        (200, True, 5_000),
+        (256, False, 5_000),
+        (256, True, 0),
+    ):
+        one = UnderTls()
+        one.peer.bytes_told, one.peer.knows = bytes_told, knows
+        one.peer.acknowledged = acknowledged
+        one.answer("a")
+        one.later.look()
+        assert one.later.asked is None
+        assert one.loses() == []
+
+
+def test_under_tls_no_more_are_kept_than_a_bound() -> None:
+    one = UnderTls()
+    for number in range(5 * KEPT_MAX):
+        one.answer(str(number))
+        if number % 300 == 299:
+            one.later.look()
+    one.later.look()
+    one.later.look()
+    assert KEPT_MAX <= len(one.loses()) <= 2 * KEPT_MAX
+    assert one.lost[-1] == str(5 * KEPT_MAX - 1)
 
 
 @pytest.mark.parametrize("arrived", [True, False])
