@@ -238,17 +238,20 @@ def machine(count: int) -> str:
 
 
 def rows(found: dict[str, Measured]) -> Iterator[str]:
-    yield "| | sent/s | CPU us: sender + broker | worked/s | CPU us: worker + broker | both |"
-    yield "|---|---|---|---|---|---|"
+    yield (
+        "| | sent/s | CPU us: sender + broker | worked/s | CPU us: worker + broker "
+        "| sent, then worked/s | CPU us of both |"
+    )
+    yield "|---|---|---|---|---|---|---|"
     parts = {}
     for name, one in found.items():
         lone, work = one.sent[1], one.worked
         parts[name] = lone.us + lone.broker_us, work.us + work.broker_us
-        both = f"{sum(parts[name]):,.0f}"
-        yield f"| {' | '.join([name, *lone.cells, *work.cells, both])} |"
+        both = [f"{1 / (1 / lone.rate + 1 / work.rate):,.0f}", f"{sum(parts[name]):,.0f}"]
+        yield f"| {' | '.join([name, *lone.cells, *work.cells, *both])} |"
         for at_once in TOGETHER:
             if at_once in one.sent:
-                cells = [f"… {at_once} sends at a time", *one.sent[at_once].cells, "", "", ""]
+                cells = [f"… {at_once} sends at a time", *one.sent[at_once].cells, "", "", "", ""]
                 yield f"| {' | '.join(cells)} |"
     yield ""
     ours = parts.pop("LaterMQ")
