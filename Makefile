@@ -133,9 +133,10 @@ bench-tabs: $(READY) ## a console with 20 open tabs: under 2 % of a core of each
 	PYTHONPATH=$(TESTS_PATH) $(BIN)/python tests/bench/tabs.py
 
 GB ?= 10
+PAIRS ?= 5
 .PHONY: bench-backup
-bench-backup: $(READY) ## a send's p99 beside a backup: under 1.2 times (GB=10; OPTIONS of `latermq backup`; an hour)
-	PYTHONPATH=$(TESTS_PATH) $(BIN)/python tests/bench/backup.py --gb $(GB) -- $(OPTIONS)
+bench-backup: $(READY) ## a send's p99 beside a backup: under 1.2 times (GB=10 PAIRS=5; OPTIONS of `latermq backup`; an hour)
+	PYTHONPATH=$(TESTS_PATH) $(BIN)/python tests/bench/backup.py --gb $(GB) --pairs $(PAIRS) -- $(OPTIONS)
 
 .PHONY: image
 image: ## build the Docker image (IMAGE=latermq:latest)

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from typing import Final, NamedTuple
 
+from latermq_cli.backup.considerate import Rest
 from latermq_cli.backup.shelf import Shelf
 from latermq_cli.terminal.failures import CommandError, NotThereError, RefusedError
 
@@ -156,10 +157,10 @@ class Repository:
     def save(self, manifest: Manifest, suffix: str) -> None:
         self.shelf.write(BACKUPS, manifest.name + suffix, manifest.encode())
 
-    def read(self, piece: Piece) -> bytes:
+    def read(self, piece: Piece, rest: Rest | None = None) -> bytes:
         """Read a piece and check it. Raises CommandError."""
         try:
-            data = self.shelf.read(PIECES, piece.name)
+            data = self.shelf.read(PIECES, piece.name, rest)
         except FileNotFoundError:
             raise CommandError(f"{self.shelf.place}: {PIECES}/{piece.name} is missing") from None
         if len(data) != piece.length or digest_of(data) != piece.digest:

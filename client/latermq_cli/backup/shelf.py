@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from latermq_cli.backup.considerate import SLICE_BYTES, Rest
 from latermq_cli.backup.mark import RUNNING, Mark
 from latermq_cli.terminal.failures import CommandError, RefusedError
 
@@ -30,10 +31,10 @@ class Shelf(Protocol):
     def names(self, folder: str) -> dict[str, int]:
         """Tell the files of a folder and how long they are; none where there is no folder."""
 
-    def read(self, folder: str, name: str) -> bytes:
-        """Read a file. Raises FileNotFoundError."""
+    def read(self, folder: str, name: str, rest: Rest | None = None) -> bytes:
+        """Read a file, on a disk of this machine with rests. Raises FileNotFoundError."""
 
-    def write(self, folder: str, name: str, data: bytes) -> None:
+    def write(self, folder: str, name: str, data: bytes, rest: Rest | None = None) -> None:
         """Write a file, so that it is there afterwards whole, or not at all."""
 
     def delete(self, folder: str, name: str) -> None:
@@ -72,13 +73,19 @@ class DirectoryShelf:
             except FileNotFoundError:
                 return {}
 
-    def read(self, folder: str, name: str) -> bytes:
+    def read(self, folder: str, name: str, rest: Rest | None = None) -> bytes:
         with _failures(self.place), (self._path / folder / name).open("rb") as file:
             # What was just written is in memory: it is to be seen as the disk has it.
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            return file.read()
+            if rest is None:
+                return file.read()
+            found = bytearray()
+            while part := file.read(SLICE_BYTES):
+                found += part
+                rest(len(part))
+            return bytes(found)
 
-    def write(self, folder: str, name: str, data: bytes) -> None:
+    def write(self, folder: str, name: str, data: bytes, rest: Rest | None = None) -> None:
         with _failures(self.place):
             parent = self._path / folder
             parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -86,8 +93,13 @@ class DirectoryShelf:
             try:
                 descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
                 with open(descriptor, "wb") as file:
-                    file.write(data)
-                    file.flush()
+                    step = SLICE_BYTES if rest is not None else max(1, len(data))
+                    for at in range(0, len(data), step):
+                        file.write(data[at : at + step])
+                        file.flush()
+                        if rest is not None:
+                            os.fdatasync(descriptor)
+                            rest(min(step, len(data) - at))
                     os.fsync(descriptor)
             except OSError:
                 with suppress(OSError):
@@ -152,7 +164,7 @@ class BucketShelf:
                 return {}
             return {_last(each["name"]): each["size"] for each in entries if each["type"] == "file"}
 
-    def read(self, folder: str, name: str) -> bytes:
+    def read(self, folder: str, name: str, rest: Rest | None = None) -> bytes:
         with _failures(self.place):
             return bytes(self._system.cat_file(f"{self._root}/{folder}/{name}"))
 
@@ -167,7 +179,7 @@ class BucketShelf:
                 ) from None
             return at
 
-    def write(self, folder: str, name: str, data: bytes) -> None:
+    def write(self, folder: str, name: str, data: bytes, rest: Rest | None = None) -> None:
         self._renew(folder)
         with _failures(self.place):
             self._system.makedirs(f"{self._root}/{folder}", exist_ok=True)

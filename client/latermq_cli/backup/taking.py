@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from latermq_cli import clock
+from latermq_cli.backup.considerate import SLICE_BYTES, Pace, Rest, in_idle_time
 from latermq_cli.backup.repository import (
     PART,
     PIECES,
@@ -31,7 +32,7 @@ from latermq_proto.latermq.v1 import backup_pb2
 
 KNOWN_MAX: Final = 64
 KEEP_S: Final = 10.0  # between two words to the broker; a hold lasts a minute
-READ_BYTES: Final = 1 << 20
+MOVES: Final = 3  # of each byte, where the broker's files are copied: read, written, read again
 UUID_AT: Final = slice(32, 48)  # in a segment's header
 CHECKSUM_BYTES: Final = 8  # a record begins with its checksum
 
@@ -87,7 +88,7 @@ class FileSource:
             with self._path(base).open("rb", buffering=0) as file:
                 at = begin
                 while at < end:
-                    data = os.pread(file.fileno(), min(READ_BYTES, end - at), at - base)
+                    data = os.pread(file.fileno(), min(SLICE_BYTES, end - at), at - base)
                     if not data:
                         raise CommandError(f"{self._path(base)} is shorter than it was")
                     at += len(data)
@@ -238,18 +239,22 @@ class Backup:
         return next(name for name in chain((stamp,), numbered) if name not in taken)
 
     def _copy(self, source: Source, begin: int, end: int) -> Piece:
+        """Copy a piece of the log; of files beside a broker that is at work."""
+        if not isinstance(source, FileSource):
+            return self._copied(source, begin, end, None)
+        with in_idle_time():
+            return self._copied(source, begin, end, Pace(MOVES * self._pace).rest)
+
+    def _copied(self, source: Source, begin: int, end: int, rest: Rest | None) -> Piece:
         """Copy a piece of the log and read it again."""
         data = bytearray()
-        started_s = clock.monotonic_s()
         for part in source.read(begin, end):
             data += part
-            if isinstance(source, FileSource):
-                ahead_s = len(data) / self._pace - (clock.monotonic_s() - started_s)
-                if ahead_s > 0:
-                    clock.sleep(ahead_s)
+            if rest is not None:
+                rest(len(part))
         piece = Piece(begin, end - begin, digest_of(data))
-        self._repository.shelf.write(PIECES, piece.name, bytes(data))
-        self._repository.read(piece)
+        self._repository.shelf.write(PIECES, piece.name, bytes(data), rest)
+        self._repository.read(piece, rest)
         return piece
 
     def _tell(self, hold: str, sofar: Manifest) -> None:

@@ -4,6 +4,7 @@ import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
@@ -162,13 +163,13 @@ def test_a_backup_that_was_cut_off_goes_on(
     written = 0
     write = DirectoryShelf.write
 
-    def full(self: DirectoryShelf, folder: str, name: str, data: bytes) -> None:
+    def full(self: DirectoryShelf, folder: str, name: str, *data: Any) -> None:
         nonlocal written
         written += folder == PIECES
         if written > 5 and folder == PIECES:
             monkeypatch.setattr(os, "fsync", refuse)
         try:
-            write(self, folder, name, data)
+            write(self, folder, name, *data)
         finally:
             monkeypatch.setattr(os, "fsync", sync)
 
