@@ -138,6 +138,12 @@ PAIRS ?= 5
 bench-backup: $(READY) ## a send's p99 beside a backup: under 1.2 times (GB=10 PAIRS=5; OPTIONS of `latermq backup`; an hour)
 	PYTHONPATH=$(TESTS_PATH) $(BIN)/python tests/bench/backup.py --gb $(GB) --pairs $(PAIRS) -- $(OPTIONS)
 
+NODES ?= 1
+SIZE ?= 300
+.PHONY: bench-cluster
+bench-cluster: $(READY) ## shards and replicas: CPU a send, replay, idle (NODES=1 SIZE=300 PARTS=shards; twelve minutes; Java 17, Maven)
+	PYTHONPATH=$(TESTS_PATH) $(BIN)/python -m bench.cluster.run --nodes $(NODES) --size $(SIZE) $(PARTS)
+
 .PHONY: image
 image: ## build the Docker image (IMAGE=latermq:latest)
 	@docker info >/dev/null 2>&1 || \

@@ -113,7 +113,7 @@ class Bench:
     def _window(self, alone_s: float = 0) -> Window:
         """Measure so long without a backup; 0: as long as one takes."""
         self._settle()
-        self._figures()
+        figures_of(self._sends)
         used_s, began_s = cpu_s(self._broker.pid), time.perf_counter()
         copied_bytes = 0
         if alone_s:
@@ -122,7 +122,7 @@ class Bench:
             copied_bytes = self._back_up()
         seconds = time.perf_counter() - began_s
         used_s = cpu_s(self._broker.pid) - used_s
-        return Window(seconds, copied_bytes, used_s / seconds * 100, self._figures())
+        return Window(seconds, copied_bytes, used_s / seconds * 100, figures_of(self._sends))
 
     def _settle(self) -> None:
         """Have the disk end what was begun, and the memory forget the log."""
@@ -131,18 +131,6 @@ class Bench:
             with segment.open("rb") as file:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         time.sleep(SETTLE_S)
-
-    def _figures(self) -> dict[str, float]:
-        """Tell of the sends since the last time."""
-        assert self._sends.stdin is not None
-        assert self._sends.stdout is not None
-        self._sends.stdin.write("\n")
-        self._sends.stdin.flush()
-        line = self._sends.stdout.readline()
-        if not line:
-            raise RuntimeError("the sends have ended")
-        figures: dict[str, float] = json.loads(line)
-        return figures
 
     def _back_up(self) -> int:
         """Run the command; return how many bytes it copied."""
@@ -153,12 +141,25 @@ class Bench:
         return copied
 
 
+def figures_of(sends: "subprocess.Popen[str]") -> dict[str, float]:
+    """Tell of the sends since the last time."""
+    assert sends.stdin is not None
+    assert sends.stdout is not None
+    sends.stdin.write("\n")
+    sends.stdin.flush()
+    line = sends.stdout.readline()
+    if not line:
+        raise RuntimeError("the sends have ended")
+    figures: dict[str, float] = json.loads(line)
+    return figures
+
+
 @contextmanager
-def sending(endpoint: str) -> Iterator["subprocess.Popen[str]"]:
+def sending(endpoint: str, per_second: int = PER_SECOND) -> Iterator["subprocess.Popen[str]"]:
     """Have messages sent at a steady pace by a process of its own."""
     spec = {
         "load": "steady", "endpoint": endpoint, "topic": TOPIC, "body_bytes": KIB,
-        "per_second": PER_SECOND, "connections": CONNECTIONS,
+        "per_second": per_second, "connections": CONNECTIONS,
     }  # fmt: skip
     with subprocess.Popen(
         [sys.executable, "-m", "bench.load_process", json.dumps(spec)],

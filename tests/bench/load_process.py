@@ -92,23 +92,34 @@ def latencies(seconds: list[float]) -> dict[str, float]:
 
 async def send(spec: dict[str, Any]) -> dict[str, float]:
     """`concurrency` senders for `seconds`, after a warm-up of a fifth of it."""
-    client = Client(spec["endpoint"])
+    figures = await spread({**spec, "endpoints": [spec["endpoint"]]})
+    return {name: value for name, value in figures.items() if name != "sent"}
+
+
+async def spread(spec: dict[str, Any]) -> dict[str, float]:
+    """Send as `send` does to all of `endpoints`, in turns; `sent` counts the warm-up, too."""
+    clients = [Client(endpoint) for endpoint in spec["endpoints"]]
+    turns = itertools.cycle(clients)
     requests = pool(spec["topic"], spec["body_bytes"], spec["batch"])
     taken: list[float] = []
+    calls = 0
     begin = time.perf_counter() + spec["seconds"] / 5
     end = begin + spec["seconds"]
 
     async def sender() -> None:
+        nonlocal calls
         while (asked := time.perf_counter()) < end:
-            await client.send(next(requests))
+            await next(turns).send(next(requests))
             answered = time.perf_counter()
+            calls += 1
             if begin <= answered < end:
                 taken.append(answered - asked)
 
     await asyncio.gather(*(sender() for _ in range(spec["concurrency"])))
-    await client.close()
+    for client in clients:
+        await client.close()
     rate = len(taken) * spec["batch"] / spec["seconds"]
-    return {"per_second": rate, **latencies(taken)}
+    return {"per_second": rate, "sent": calls * spec["batch"], **latencies(taken)}
 
 
 async def pace(spec: dict[str, Any]) -> dict[str, float]:
@@ -139,8 +150,8 @@ class Window:
 async def steady(spec: dict[str, Any]) -> dict[str, float]:
     """`per_second` sends over `connections`, each at its time, whoever still waits for an answer.
 
-    For each line on standard input prints the figures of those since the line before, once all of
-    them are answered. Goes on until standard input ends.
+    For each line on standard input prints the figures of those since the line before, and how many
+    they were, once all of them are answered. Goes on until standard input ends.
     """
     clients = [Client(spec["endpoint"]) for _ in range(spec["connections"])]
     requests = pool(spec["topic"], spec["body_bytes"], 1)
@@ -169,7 +180,8 @@ async def steady(spec: dict[str, Any]) -> dict[str, float]:
             over, window = window, Window()
             await asyncio.gather(*over.open)
             late_ms = percentile(sorted(over.late), 0.99) * 1000
-            print(json.dumps({"load late ms": late_ms, **latencies(over.taken)}), flush=True)
+            figures = {"load late ms": late_ms, "sent": len(over.taken), **latencies(over.taken)}
+            print(json.dumps(figures), flush=True)
         sending.cancel()
     for client in clients:
         await client.close()
@@ -322,6 +334,7 @@ async def _paced(
 
 LOADS: Final[dict[str, Callable[[dict[str, Any]], Awaitable[dict[str, float]]]]] = {
     "send": send,
+    "spread": spread,
     "pace": pace,
     "steady": steady,
     "fill": fill,
