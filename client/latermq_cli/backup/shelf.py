@@ -79,11 +79,11 @@ class DirectoryShelf:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             if rest is None:
                 return file.read()
-            found = bytearray()
+            data = bytearray()
             while part := file.read(SLICE_BYTES):
-                found += part
+                data += part
                 rest(len(part))
-            return bytes(found)
+            return bytes(data)
 
     def write(self, folder: str, name: str, data: bytes, rest: Rest | None = None) -> None:
         with _failures(self.place):
