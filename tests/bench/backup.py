@@ -201,8 +201,8 @@ def told(kind: str, pair: Pair) -> None:
     late_ms = max(each.sends["load late ms"] for each in (pair.alone, pair.beside))
     p99s_ms = " and ".join(f"{each.sends['p99 ms']:.2f}" for each in (pair.alone, pair.beside))
     print(
-        f"{kind} backup: {pair.beside.seconds:.1f} s, p99 {p99s_ms} ms, {pair.p99_times:.2f} times; "
-        f"the load itself was late by {late_ms:.1f} ms (p99)", flush=True,
+        f"{kind} backup: {pair.beside.seconds:.1f} s, p99 {p99s_ms} ms, {pair.p99_times:.2f} "
+        f"times; the load itself was late by {late_ms:.1f} ms (p99)", flush=True,
     )  # fmt: skip
 
 
