@@ -16,6 +16,10 @@ HandlerFunction: TypeAlias = Callable[[Record], Any]
 THREADS_MAX: Final = 64  # of a handler that is not `async`
 
 
+class HandlerCancelledError(Exception):
+    """A handler raised CancelledError, and nobody cancelled its call; told as the failure."""
+
+
 class Handler:
     """Calls a function that takes a record; one that is not `async` in a thread.
 
@@ -41,7 +45,22 @@ class Handler:
         self._threads: ThreadPoolExecutor | None = None
 
     async def __call__(self, record: Record) -> None:
-        """Call the function. Raises what it raises, and TimeoutError."""
+        """Call the function. Raises what it raises, TimeoutError and HandlerCancelledError."""
+        try:
+            await self._in_time(record)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise  # the bridge ends
+            raise HandlerCancelledError("the handler raised CancelledError") from error
+
+    def close(self) -> None:
+        """Begin no more calls in threads; those that run cannot be stopped."""
+        threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _in_time(self, record: Record) -> None:
         if self._timeout_s is None:
             await self._run(record)
             return
@@ -52,12 +71,6 @@ class Handler:
             if not limit.expired():
                 raise  # the function's own
             raise TimeoutError(f"not done after {self._timeout_s:g} s, its time limit") from None
-
-    def close(self) -> None:
-        """Begin no more calls in threads; those that run cannot be stopped."""
-        threads, self._threads = self._threads, None
-        if threads is not None:
-            threads.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self, record: Record) -> None:
         if self._waits:

@@ -150,6 +150,11 @@ class KafkaLanes:
                 taken += 1
                 if taken % BREATH == 0:
                     await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and not task.cancelling():  # else: the grace is over
+                self.failed(RuntimeError("what was to be done with a record was cancelled"))
+            raise
         except Exception as error:  # noqa: BLE001  the listener ends of it, and its record stays
             self.failed(error)
 

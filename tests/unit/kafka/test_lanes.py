@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from latermq._worker.verdicts import Rules
 from latermq.errors import DiskFullError
 from latermq.kafka import KafkaApp, Record
 from latermq.kafka._bridge import Bridge, Place
-from latermq.kafka._handler import Handler
+from latermq.kafka._handler import Handler, HandlerCancelledError
 from latermq.kafka._lanes import KafkaLanes
 
 
@@ -62,6 +63,62 @@ async def test_a_handler_s_own_coroutine_is_awaited_and_a_generator_fails() -> N
         with pytest.raises(TypeError, match="yields, and nobody"):
             await handler(record)
         handler.close()
+
+
+async def test_a_handler_that_raises_cancelled_error_has_failed() -> None:
+    """Its partition would stand still, and nobody be told."""
+
+    async def cancelled(record: Record) -> None:
+        raise asyncio.CancelledError
+
+    client: Any = FullOnce()
+    place = Place("orders", "billing", "orders-billing", ordered=False)
+    bridge = Bridge(place, Handler(cancelled, None), Rules(), lambda: client, None)
+    record = Record(topic="orders", partition=0, offset=1)
+    await bridge.treat(record, lambda: False)
+    assert client.sends == 2, "LaterMQ has it"
+    with pytest.raises(HandlerCancelledError):  # and what LaterMQ brings has failed, counted
+        await bridge.handler(record)
+
+
+async def test_the_end_of_the_bridge_is_no_failure_of_a_record() -> None:
+    begun = asyncio.Event()
+
+    async def slow(record: Record) -> None:
+        begun.set()
+        await asyncio.sleep(3_600)
+
+    client: Any = FullOnce()
+    place = Place("orders", "billing", "orders-billing", ordered=False)
+    bridge = Bridge(place, Handler(slow, timedelta(hours=2)), Rules(), lambda: client, None)
+    record = Record(topic="orders", partition=0, offset=1)
+    treating = asyncio.create_task(bridge.treat(record, lambda: False))
+    await begun.wait()
+    treating.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await treating
+    assert client.sends == 0
+
+
+async def test_a_cancelled_piece_of_work_ends_the_listener() -> None:
+    async def cancelled() -> None:
+        raise asyncio.CancelledError
+
+    async def nothing(*_: object) -> None: ...
+
+    lanes = KafkaLanes("billing", nothing, lambda: None, cancelled)
+    await lanes.assigned([0])
+    raw: Any = Raw()
+    lanes.arrived([raw])
+    with pytest.raises(RuntimeError, match="was cancelled"):
+        await asyncio.wait_for(lanes.failure, 5)
+
+
+class Raw:
+    """A record as librdkafka gives it, as far as a lane asks."""
+
+    def partition(self) -> int:
+        return 0
 
 
 def test_two_listeners_do_not_share_what_waits_at_latermq() -> None:
