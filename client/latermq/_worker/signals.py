@@ -10,16 +10,19 @@ from typing import Final
 
 log = logging.getLogger("latermq.worker")
 
-NUMBERS: Final = (signal.SIGTERM, signal.SIGINT)
+# Windows has Ctrl+Break, too: the one that another process can send to a group.
+NUMBERS: Final = tuple(
+    getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGBREAK") if hasattr(signal, name)
+)
 
 
 @contextmanager
 def asked_to_end(end: Callable[[], None]) -> Iterator[None]:
-    """Call `end` in the running loop at the first SIGTERM or SIGINT.
+    """Call `end` in the running loop at the first SIGTERM or SIGINT, and SIGBREAK of Windows.
 
     From then on, and after the block, signals do again what they did before: without handlers of
-    the program's own the second one ends the process. In the main thread only; on Windows SIGINT,
-    and SIGTERM where the process raises it.
+    the program's own the second one ends the process. In the main thread only; on Windows SIGTERM
+    comes only where the process raises it.
     """
     loop = asyncio.get_running_loop()
     before = {number: signal.getsignal(number) for number in NUMBERS}

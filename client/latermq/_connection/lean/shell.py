@@ -14,7 +14,10 @@ from latermq._connection.lean.limits import ConnectionKeepalive, ConnectionLimit
 
 WRITE_BUFFER_BYTES: Final = 256 << 10  # in the asyncio transport, before it pauses us
 LOOK_S: Final = 0.02  # without a read: the loop may have been elsewhere
-HUNG_UP: Final = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
+CAN_LOOK: Final = hasattr(select, "poll")  # Windows has none: such a call fails, and is tried again
+HUNG_UP: Final = (
+    select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0) if CAN_LOOK else 0
+)
 LIMITS: Final = ConnectionLimits()
 KEEPALIVE: Final = ConnectionKeepalive()
 
@@ -67,7 +70,7 @@ class Shell(asyncio.Protocol):
         A call that is written to a connection whose end was not read yet would fail, though
         nobody ever looked at it.
         """
-        if self._closing or self._loop.time() - self._looked_s < LOOK_S:
+        if not CAN_LOOK or self._closing or self._loop.time() - self._looked_s < LOOK_S:
             return
         self._looked_s = self._loop.time()
         poll = select.poll()
