@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Generic, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, Unpack, overload
 
 from latermq._worker.calls import Function, Shape
 from latermq._worker.payloads import CONTENT_TYPE, TEXT, Payload
@@ -10,6 +10,10 @@ from latermq._worker.schedules import TICK, of_ticks
 from latermq._worker.worker import Listening
 from latermq.delivery import Delivery
 from latermq.message import Message, SendReceipt
+from latermq.producer import TRIES, within
+
+if TYPE_CHECKING:  # it brings every consumer for threads
+    from latermq.sync import Client
 
 
 class MessageFields(TypedDict, total=False):
@@ -19,6 +23,7 @@ class MessageFields(TypedDict, total=False):
     keys: Sequence[str]
     properties: Mapping[str, str]
     message_group: str | None
+    lite_topic: str | None
     priority: int | None
     deliver_at: datetime | None
     delay: timedelta | None
@@ -63,13 +68,39 @@ class Listener(Generic[Payload]):
             fields = {**fields, "properties": properties}
         return Message(codec.encode(payload), **fields)
 
-    async def send(self, payload: Payload, **fields: Unpack[MessageFields]) -> SendReceipt:
+    async def send(
+        self,
+        payload: Payload,
+        *,
+        tries: int = TRIES,
+        timeout: timedelta | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> SendReceipt:
         """Send `payload` to the topic; it is safe with the broker when this returns.
 
-        Raises: as `message`, and as `Client.send`.
+        Tries, time and errors: as `Client.send_batch`; and as `message`.
         """
         message = self.message(payload, **fields)
-        receipt: SendReceipt = await self._app.client._send_one(self.topic, message)
+        work = self._app.client._send_one(self.topic, message, None, tries)
+        receipt: SendReceipt = await (work if timeout is None else within(timeout, work))
+        return receipt
+
+    def send_with(
+        self,
+        client: "Client",
+        payload: Payload,
+        *,
+        tries: int = TRIES,
+        timeout: timedelta | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> SendReceipt:
+        """Send as `send` does, with a client for threads: in programs that do not await.
+
+        Args:
+            client: made by `latermq.sync.connect`, once in a process; the app's own is not used.
+        """
+        message = self.message(payload, **fields)
+        (receipt,) = client.send_batch(self.topic, [message], tries=tries, timeout=timeout)
         return receipt
 
 
