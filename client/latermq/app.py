@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack, overload
 
 from latermq._consuming.calling import BATCH_WAIT, Batch, batch_of
+from latermq._consuming.signals import asked_to_end
 from latermq._values import arguments
 from latermq._values.settings import MATCH_ALL
 from latermq._values.tls import Tls
@@ -30,7 +31,6 @@ from latermq._worker.health import Health
 from latermq._worker.listeners import BatchDecorator, Decorator, Listener, MessageFields, Ticking
 from latermq._worker.rates import interval_of
 from latermq._worker.schedules import Missed, Schedule
-from latermq._worker.signals import asked_to_end
 from latermq._worker.verdicts import RETRY_IN, Kinds, Rules, WaitOf
 from latermq._worker.worker import Listening, Worker
 from latermq.backoff import Backoff
@@ -361,8 +361,8 @@ class App:
         """
 
         async def serve() -> bool:
-            end = asyncio.Event()
-            with asked_to_end(end.set):
+            end, loop = asyncio.Event(), asyncio.get_running_loop()
+            with asked_to_end(partial(loop.call_soon_threadsafe, end.set)):
                 return await self.serve(
                     end,
                     grace=grace,

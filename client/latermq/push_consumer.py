@@ -37,6 +37,7 @@ from latermq._consuming.identities import Identities, Identity
 from latermq._consuming.inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX, Inbox, Window
 from latermq._consuming.pulling import Pulling
 from latermq._consuming.settle import give_all_back
+from latermq._consuming.signals import asked_if_nobody_hears
 from latermq._values import arguments
 from latermq.delivery import Delivery, Outcome
 from latermq.errors import ClosedError
@@ -109,7 +110,7 @@ class PushConsumer:
         self._starting = asyncio.Lock()
         self._started = False
         self._closing: asyncio.Task[None] | None = None
-        self._closed = asyncio.Event()
+        self._ends = asyncio.Event()  # it is closed, or `run` is to close it
 
     @property
     def group(self) -> str:
@@ -260,14 +261,20 @@ class PushConsumer:
                 self._workers.start(calls.run(), "latermq dispatch")
 
     async def run(self) -> None:
-        """Call the listener until the consumer is closed, by `close` or by cancelling this."""
+        """Call the listener until the consumer is closed, by `close`, by cancelling this, or in the
+        main thread by SIGTERM or SIGINT, unless the program has handlers of its own for them.
+
+        What is in hand then is finished, as `close` does; a second signal ends the process.
+        """
         if self._handling is None:
             raise ValueError("set a listener first")
-        try:
-            await self.start()
-            await self._closed.wait()
-        finally:
-            await self.close()
+        loop = asyncio.get_running_loop()
+        with asked_if_nobody_hears(lambda: loop.call_soon_threadsafe(self._ends.set)):
+            try:
+                await self.start()
+                await self._ends.wait()
+            finally:
+                await self.close()
 
     async def close(self, grace: timedelta = GRACE) -> None:
         """Stop receiving, let what is in hand finish for up to `grace`, return the rest.
@@ -361,7 +368,7 @@ class PushConsumer:
             log.warning("consumer closed with work in hand: %d", count, extra={"count": count})
         await self._workers.cancel()
         await self._identities.leave()
-        self._closed.set()
+        self._ends.set()
 
 
 class BroadcastConsumer(PushConsumer):

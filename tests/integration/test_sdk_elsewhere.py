@@ -35,12 +35,12 @@ import signal
 
 signal.SIGBREAK = signal.SIGUSR1
 
-from latermq._worker.signals import asked_to_end
+from latermq._consuming.signals import asked_to_end
 
 
 async def work():
-    end = asyncio.Event()
-    with asked_to_end(end.set):
+    end, loop = asyncio.Event(), asyncio.get_running_loop()
+    with asked_to_end(lambda: loop.call_soon_threadsafe(end.set)):
         os.kill(os.getpid(), signal.SIGBREAK)
         await end.wait()
     print(signal.getsignal(signal.SIGBREAK) is signal.SIG_DFL)

@@ -39,6 +39,10 @@ class LoopThread:
             future.cancel()  # interrupted while waiting; without effect once it is done
             raise
 
+    def call_soon(self, function: Callable[[], object]) -> None:
+        """Call it there, without waiting for it: a signal's handler may do so."""
+        self._loop.call_soon_threadsafe(function)
+
     @property
     def running(self) -> bool:
         return self._thread.is_alive()

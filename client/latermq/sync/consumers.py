@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
 from typing import Final, Generic, Self, TypeAlias, TypeVar
 
@@ -21,6 +22,7 @@ from latermq._consuming.calling import (
     result_is_due,
 )
 from latermq._consuming.figures import ConsumerStats
+from latermq._consuming.signals import asked_if_nobody_hears
 from latermq._values.settings import MATCH_ALL
 from latermq.message import Begin, ConsumeResult, Received
 from latermq.push_consumer import GRACE
@@ -282,9 +284,14 @@ class PushConsumer(Consumer[push_consumer.PushConsumer]):
         self._loop.call(self._consumer.start())
 
     def run(self) -> None:
-        """Call the listener until the consumer is closed, from another thread or by a signal."""
+        """Call the listener until the consumer is closed, from another thread, or in the main one
+        by SIGTERM or SIGINT, unless the program has handlers of its own for them.
+
+        What is in hand then is finished, as `close` does; a second signal ends the process.
+        """
         try:
-            self._loop.call(self._consumer.run())
+            with asked_if_nobody_hears(partial(self._loop.call_soon, self._consumer._ends.set)):
+                self._loop.call(self._consumer.run())
         finally:
             self.close()
 

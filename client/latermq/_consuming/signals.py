@@ -1,0 +1,97 @@
+"""How a worker is told to end: the first signal asks, the second one ends it as it is."""
+
+import asyncio
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Final
+
+log = logging.getLogger("latermq.worker")
+
+# Windows has Ctrl+Break, too: the one that another process can send to a group.
+NUMBERS: Final = tuple(
+    getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGBREAK") if hasattr(signal, name)
+)
+
+
+class Asked:
+    """What hears the first of some signals; of several of a program each one hears it.
+
+    Args:
+        end: called in the handler, so it must not wait.
+    """
+
+    def __init__(self, end: Callable[[], object], numbers: tuple[int, ...]) -> None:
+        self.over = False
+        self._end = end
+        self._was_asked = False
+        self._before: dict[int, Any] = {number: signal.getsignal(number) for number in numbers}
+        for number in numbers:
+            signal.signal(number, self)
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.over = self._was_asked = True
+        for each in self._before:
+            # asyncio.run has a handler of its own for SIGINT, which would only cancel its task.
+            is_int = each is signal.SIGINT
+            signal.signal(each, signal.SIG_DFL if is_int else self.before(each))
+        log.info("%s: ending", signal.Signals(number).name)
+        self._end()
+        if isinstance(other := self.before(number), Asked):
+            other(number, frame)
+
+    def before(self, number: int) -> Any:
+        """Return who heard a signal before this one, and still does."""
+        handler = self._before.get(number)
+        while isinstance(handler, Asked) and handler.over:
+            handler = handler.before(number)
+        return handler
+
+    def leave(self) -> None:
+        """Have signals do again what they did, once nobody else hears them."""
+        self.over = True
+        for number in self._before:
+            if self._was_asked or signal.getsignal(number) is self:
+                signal.signal(number, self.before(number))
+
+
+@contextmanager
+def asked_to_end(end: Callable[[], object]) -> Iterator[None]:
+    """Call `end` at the first SIGTERM or SIGINT, and SIGBREAK of Windows; it must not wait.
+
+    From then on, and after the block, signals do again what they did before: without handlers of
+    the program's own the second one ends the process. In the main thread only; on Windows SIGTERM
+    comes only where the process raises it.
+    """
+    asked = Asked(end, NUMBERS)
+    try:
+        yield
+    finally:
+        asked.leave()
+
+
+@contextmanager
+def asked_if_nobody_hears(end: Callable[[], object]) -> Iterator[None]:
+    """Call `end` as `asked_to_end` does, for signals that the program has no handlers for.
+
+    In other threads than the main one nothing is heard.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked = Asked(end, tuple(filter(_nobody_hears, NUMBERS)))
+    try:
+        yield
+    finally:
+        asked.leave()
+
+
+def _nobody_hears(number: int) -> bool:
+    handler = signal.getsignal(number)
+    if handler in (signal.SIG_DFL, signal.default_int_handler) or isinstance(handler, Asked):
+        return True
+    # Of `asyncio.run`, which would cancel its task.
+    return isinstance(getattr(getattr(handler, "func", None), "__self__", None), asyncio.Runner)
