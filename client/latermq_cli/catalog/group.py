@@ -31,6 +31,7 @@ from latermq_text.whole import whole_group
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _DEFAULT_BACKOFF: Final = "default"
+_LADDER: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _ON_DEAD: Final = {
     None: group_pb2.ON_DEAD_UNSPECIFIED,
     "skip": group_pb2.SKIP,
@@ -245,7 +246,7 @@ def show(name: str, endpoint: str, as_json: bool) -> None:
     click.echo(styled(f"group {plain(settings.name)}", bold=True))
     click.echo(f"  order         {_order(settings)}")
     click.echo(f"  attempts      {settings.max_attempts:,}, then a dead letter")
-    click.echo(f"  backoff       {_backoff(settings)}")
+    click.echo(f"  backoff       {_backoff_told(settings)}")
     click.echo(f"  created       {format_instant(settings.created_at_ms)}")
     click.echo(f"  dead letters  {dead}")
     for unequal in settings.unequal_filters:
@@ -367,6 +368,14 @@ def _order(settings: group_pb2.Group) -> str:
 
 def _backoff(settings: group_pb2.Group) -> str:
     return str(read_backoff(settings.backoff) or "default")
+
+
+def _backoff_told(settings: group_pb2.Group) -> str:
+    """Say what the backoff is, and of the broker's own, which no reply has, where it is set."""
+    own = read_backoff(settings.backoff)
+    if own is not None:
+        return str(own)
+    return f"{_DEFAULT_BACKOFF}: the broker's delivery.delay_levels_ms, unless set {_LADDER}"
 
 
 def lag_cells(progress: group_pb2.TopicProgress, now_ms: int) -> tuple[str, ...]:

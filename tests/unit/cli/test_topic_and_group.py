@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from latermq_broker.config.config import DELAY_LEVELS_MS
 from latermq_broker.engine.state.model import Failure
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
+from latermq_text.durations import format_exact
 from support.cli_rig import CliRig
 from support.memory_files import MemoryFiles
 
@@ -165,6 +167,9 @@ def test_a_groups_life(rig: CliRig) -> None:
     assert "0.033/s" in row, "two messages in the last minute"
     shown = rig.ok("group", "show", "billing")
     assert "attempts      3, then a dead letter" in shown
+    levels = " ".join(map(format_exact, DELAY_LEVELS_MS))
+    told = f"default: the broker's delivery.delay_levels_ms, unless set {levels}"
+    assert f"  backoff       {told}\n" in shown
     titles = "TOPIC READY BEHIND HELD BACKOFF IN OUT LAST CONSUMED"
     assert shown.splitlines()[-2].split() == titles.split()
     assert shown.splitlines()[-1].split()[:2] == ["orders", "2"]
