@@ -18,7 +18,10 @@ CACHED_BYTES_MAX: Final = 100 << 20
 
 log = logging.getLogger("latermq.client")
 
-STUCK_S: Final = 60.0  # a window that was full so long, with nothing settled, is worth a warning
+FULL_S: Final = 60.0  # a window that was full so long is worth a warning
+FULL_SHARE: Final = (
+    0.9  # it stays full until it holds less: one settled is soon followed by another
+)
 
 OrderKey: TypeAlias = tuple[str, str]  # topic, and message group or lite topic
 
@@ -51,6 +54,9 @@ class Window:
         self._receive_max = receive_max
         self._pause_s = receive_pause.total_seconds()
         self._next_s = 0.0
+        self._settled = 0  # since it became full
+        self._timer: asyncio.TimerHandle | None = None  # while it is full
+        self._warned = False
 
     def room(self) -> int:
         """Return how many messages may still come, 0 when they are too many or too large."""
@@ -73,18 +79,41 @@ class Window:
             if (room := self.room()) > 0:
                 return room if self._receive_max is None else min(room, self._receive_max)
             self._freed.clear()
-            timer = loop.call_later(STUCK_S, self._warn)
+            if self._timer is None:
+                self._settled = 0
+                self._timer = loop.call_later(FULL_S, self._warn)
             try:
                 await self._freed.wait()
-            finally:
-                timer.cancel()
+            except asyncio.CancelledError:
+                self._stop_timer()
+                raise
 
     def _warn(self) -> None:
+        self._warned = True
+        if self._settled:
+            log.warning(
+                "a queue's window was full for %d s, though %d were settled: %d of %d messages and "
+                "%d of %d bytes are held; the listener is slower than what comes",
+                FULL_S, self._settled, self._count, self._count_max, self._bytes, self._bytes_max,
+            )  # fmt: skip
+            return
         log.warning(
             "nothing is received: %d of %d messages and %d of %d bytes are held, and none was "
             "settled for %d s",
-            self._count, self._count_max, self._bytes, self._bytes_max, STUCK_S,
+            self._count, self._count_max, self._bytes, self._bytes_max, FULL_S,
         )  # fmt: skip
+
+    def _has_room_again(self) -> None:
+        """Know that it is not full any more, and say so if it was said that it is."""
+        self._stop_timer()
+        if self._warned:
+            self._warned = False
+            log.info("a queue's window has room again: %d messages are held in it", self._count)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def enter(self, size: int) -> None:
         self._count += 1
@@ -95,7 +124,11 @@ class Window:
         self._bytes -= size
         assert self._count >= 0
         assert self._bytes >= 0
+        self._settled += 1
         self._freed.set()
+        count_max, bytes_max = self._count_max * FULL_SHARE, self._bytes_max * FULL_SHARE
+        if self._timer is not None and self._count < count_max and self._bytes < bytes_max:
+            self._has_room_again()
 
 
 class Inbox:

@@ -1,5 +1,7 @@
 """Flow control by window, order by message group."""
 
+import asyncio
+import logging
 from typing import Any, cast
 
 import pytest
@@ -10,6 +12,7 @@ from latermq._wire.messages import Arrival
 from latermq.delivery import Delivery, Settler
 from latermq.message import Received
 from latermq_proto.google.protobuf import timestamp_pb2
+from support.virtual_loop import virtually
 
 ENDPOINTS = Endpoints.parse("broker:1")
 BORN_AT = timestamp_pb2.Timestamp().ToDatetime()
@@ -54,6 +57,50 @@ def test_a_window_counts_bytes() -> None:
     assert window.room() == 0
     window.leave(500)
     assert window.room() == 999
+
+
+@virtually
+async def test_a_window_that_stays_full_is_told_once_though_some_are_settled(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    window = Window(count_max=100, bytes_max=1_000)
+    for _ in range(100):
+        window.enter(1)
+
+    async def receive() -> None:
+        while True:
+            for _ in range(await window.wait_for_room()):
+                window.enter(1)
+
+    receiving = asyncio.create_task(receive())
+    for _ in range(200):
+        await asyncio.sleep(1)
+        window.leave(1)
+    told = "a queue's window was full for 60 s, though 59 were settled: 100 of 100 messages"
+    assert [told in each.getMessage() for each in caplog.records] == [True]
+    for _ in range(11):
+        window.leave(1)
+    receiving.cancel()
+    await asyncio.gather(receiving, return_exceptions=True)
+    assert "has room again" in caplog.records[-1].getMessage()
+
+
+@virtually
+async def test_a_window_that_is_emptied_at_times_is_not_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    window = Window(count_max=100, bytes_max=1_000)
+    for _ in range(10):
+        for _ in range(100):
+            window.enter(1)
+        waiting = asyncio.create_task(window.wait_for_room())
+        await asyncio.sleep(30)
+        for _ in range(100):
+            window.leave(1)
+        assert await waiting == 100
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize("bounds", [(0, 1), (1, 0)])
