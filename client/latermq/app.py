@@ -31,9 +31,9 @@ from latermq._worker.health import Health
 from latermq._worker.listeners import BatchDecorator, Decorator, Listener, MessageFields, Ticking
 from latermq._worker.rates import interval_of
 from latermq._worker.schedules import Missed, Schedule
-from latermq._worker.verdicts import RETRY_IN, Kinds, Rules, WaitOf
+from latermq._worker.verdicts import Kinds, Rules
 from latermq._worker.worker import Listening, Worker
-from latermq.backoff import Backoff
+from latermq.backoff import RETRY_IN, Backoff, WaitOf
 from latermq.client import Client, connect
 from latermq.message import Message
 from latermq.middleware import Middleware

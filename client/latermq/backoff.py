@@ -13,14 +13,18 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any, Final, TypeVar, cast
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from latermq_text.durations import format_exact, parse_duration_ms
 
 __all__ = ["Backoff", "retry"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Wait: TypeAlias = timedelta | float | str | None
+WaitOf: TypeAlias = str | Callable[[Any], Wait]
+
+RETRY_IN: Final = "retry_in"  # the attribute of an exception that says how long to wait
 
 # 2 ** 32 of anything is past every maximum, and a larger power could leave the floats.
 EXPONENT_MAX: Final = 32
@@ -216,6 +220,36 @@ SETTLE_BACKOFF: Final = Pace(
 DEFAULT_RETRY_POLICY: Final = RetryPolicy(
     17, Exponential(initial=timedelta(seconds=1), limit=timedelta(hours=2), multiplier=2.0)
 )
+
+
+def wait_of(error: Exception, retry_in: WaitOf) -> timedelta | None:
+    """Return the wait an exception names; None where it names none, or nothing that is one.
+
+    Named as a timedelta, seconds, text such as "90s", or as Retry-After has it: seconds, or a date,
+    which names none once it is past.
+    """
+    try:
+        named = getattr(error, retry_in, None) if isinstance(retry_in, str) else retry_in(error)
+        if isinstance(named, str):
+            named = _said(named.strip())
+        if isinstance(named, int | float):
+            named = timedelta(seconds=named)
+        return named if isinstance(named, timedelta) and named >= timedelta(0) else None
+    except Exception:  # noqa: BLE001  what failed is told; how long to wait is an extra
+        return None
+
+
+def _said(text: str) -> timedelta | None:
+    if text.isdigit():
+        return timedelta(seconds=int(text))
+    try:
+        return _span(text)
+    except ValueError:
+        from email.utils import parsedate_to_datetime  # few need what it brings
+
+        at = parsedate_to_datetime(text)
+        wait = (at if at.tzinfo else at.replace(tzinfo=UTC)) - datetime.now(UTC)
+        return wait if wait > timedelta(0) else None
 
 
 def retry(

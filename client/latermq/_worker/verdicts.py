@@ -2,20 +2,15 @@
 
 import asyncio
 import random
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from latermq._values.arguments import wrong
-from latermq._values.durations import span_of
-from latermq.backoff import Backoff
+from latermq.backoff import RETRY_IN, Backoff, WaitOf, wait_of
 from latermq.delivery import WAIT_MAX, Outcome, Verdict
 
 Kinds: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
-Wait: TypeAlias = timedelta | float | str | None
-WaitOf: TypeAlias = str | Callable[[Any], Wait]
 
-RETRY_IN: Final = "retry_in"  # the attribute of an exception that says how long to wait
 # Between two looks at a dependency that is down; it grows while nothing succeeds.
 AWAY: Final = Backoff("exponential 1s 1m 2 jitter 20%")
 
@@ -66,7 +61,8 @@ class Judge:
     def verdict(self, error: Exception) -> Verdict:
         """Decide; a wait that the exception names and that is none counts as not named."""
         rules = self._rules
-        wait = _wait_of(error, rules.retry_in)
+        wait = wait_of(error, rules.retry_in)
+        wait = None if wait is None else min(wait, WAIT_MAX)
         if isinstance(error, rules.give_back_on):
             return Verdict(Outcome.RETURNED, wait or self._away())
         if isinstance(error, rules.dead_letter_on):
@@ -90,16 +86,3 @@ def _several(kinds: Kinds) -> tuple[Any, ...]:
 
 def _is_kind(kind: object) -> bool:
     return isinstance(kind, type) and issubclass(kind, BaseException)
-
-
-def _wait_of(error: Exception, retry_in: WaitOf) -> timedelta | None:
-    """Return the wait an exception names: seconds (as Retry-After has them), text, a timedelta."""
-    try:
-        named = getattr(error, retry_in, None) if isinstance(retry_in, str) else retry_in(error)
-        if isinstance(named, str) and named.strip().isdigit():
-            named = int(named)
-        if isinstance(named, int | float):
-            named = timedelta(seconds=named)
-        return None if named is None else min(span_of(RETRY_IN, named), WAIT_MAX)
-    except Exception:  # noqa: BLE001  what failed is told; how long to wait is an extra
-        return None

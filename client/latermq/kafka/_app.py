@@ -8,10 +8,10 @@ from typing import Any, Final, TypeVar
 
 from latermq._values import arguments
 from latermq._values.tls import Tls
-from latermq._worker.verdicts import RETRY_IN, Kinds, Rules, WaitOf
+from latermq._worker.verdicts import Kinds, Rules
 from latermq._worker.worker import Worker
 from latermq.app import App
-from latermq.backoff import Backoff
+from latermq.backoff import RETRY_IN, Backoff, WaitOf
 from latermq.delivery import Delivery
 from latermq.kafka._bridge import Bridge, Place
 from latermq.kafka._feed import Feed, settings_of

@@ -1,10 +1,19 @@
 """Waits: the producer's, the reconnecting client's, the broker's ladder."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 
 import pytest
 
-from latermq.backoff import SEND_BACKOFF, Exponential, Ladder, Pace, RetryPolicy
+from latermq.backoff import (
+    RETRY_IN,
+    SEND_BACKOFF,
+    Exponential,
+    Ladder,
+    Pace,
+    RetryPolicy,
+    wait_of,
+)
 
 ALMOST_ONE = 1 - 2**-53
 MIDDLE = 0.5  # a draw without jitter
@@ -63,3 +72,22 @@ def test_an_absurd_multiplier_is_only_capped() -> None:
     limit = timedelta(hours=2)
     waits = Exponential(initial=timedelta(seconds=1), limit=limit, multiplier=1e300)
     assert waits.wait(1000) == limit
+
+
+class Busy(Exception):
+    def __init__(self, retry_in: object) -> None:
+        super().__init__("busy")
+        self.retry_in = retry_in
+
+
+def test_a_wait_may_be_named_by_a_date_as_retry_after_has_it() -> None:
+    at = datetime.now(UTC) + timedelta(hours=1)
+    for text in (format_datetime(at, usegmt=True), format_datetime(at.replace(tzinfo=None))):
+        wait = wait_of(Busy(text), RETRY_IN)
+        assert wait is not None
+        assert timedelta(minutes=59) < wait <= timedelta(hours=1)
+    past = format_datetime(datetime.now(UTC) - timedelta(hours=1), usegmt=True)
+    for named in (past, "tomorrow", "", -1, float("nan"), object()):
+        assert wait_of(Busy(named), RETRY_IN) is None
+    for named in (90, "90", "90s", "1m30s", timedelta(seconds=90)):
+        assert wait_of(Busy(named), RETRY_IN) == timedelta(seconds=90)
