@@ -8,19 +8,21 @@ message waits before its next delivery, counted by its attempt.
 import asyncio
 import functools
 import inspect
+import math
 import random
 import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeAlias, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 from latermq_text.durations import format_exact, parse_duration_ms
 
 __all__ = ["Backoff", "retry"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Errors: TypeAlias = type[Exception] | tuple[type[Exception], ...]
 Wait: TypeAlias = timedelta | float | str | None
 WaitOf: TypeAlias = str | Callable[[Any], Wait]
 
@@ -252,11 +254,35 @@ def _said(text: str) -> timedelta | None:
         return wait if wait > timedelta(0) else None
 
 
+class _Calls(NamedTuple):
+    """What `retry` says of the calls of a function."""
+
+    backoff: Backoff
+    tries: int
+    on: Errors
+    give_up_on: Errors
+    within_s: float
+    retry_in: WaitOf
+
+    def wait_s(self, error: Exception, number: int, spent_s: float) -> float | None:
+        """Return how long to wait after call `number`, which raised; None: it was the last."""
+        if number >= self.tries or isinstance(error, self.give_up_on):
+            return None
+        wait = wait_of(error, self.retry_in)
+        if wait is None:
+            wait = self.backoff.wait(number, random.random())
+        wait_s = wait.total_seconds()
+        return wait_s if spent_s + wait_s < self.within_s else None
+
+
 def retry(
     waits: Backoff | str = "1s 5s 30s",
     *,
     tries: int = 4,
-    on: type[Exception] | tuple[type[Exception], ...] = Exception,
+    on: Errors = Exception,
+    give_up_on: Errors = (),
+    within: timedelta | str | None = None,
+    retry_in: WaitOf = RETRY_IN,
 ) -> Callable[[Function], Function]:
     """Decorate a function that is called again when it raises: any call of yours, or of a service.
 
@@ -269,37 +295,57 @@ def retry(
     Args:
         tries: calls in all; what the last one raises is raised.
         on: only these exceptions are worth another call.
+        give_up_on: of them, these are not.
+        within: no call begins so long after the first one began; what was raised is raised then
+            at once. A call that runs is not cut off.
+        retry_in: where an exception says how long to wait, whatever the waits are, as of
+            `App.listener`: the name of its attribute, or a function of it.
     Raises:
-        ValueError, TypeError: no waits, or no number of tries.
+        ValueError, TypeError: no waits, no number of tries, or no time.
     """
     backoff = Backoff(waits) if isinstance(waits, str) else waits
     if not isinstance(backoff, Backoff):
         raise TypeError(f"a backoff is text: {_HINT}; not {waits!r}")
     if tries < 1:
         raise ValueError(f"tries must be at least 1, not {tries}")
-
-    def wait_s(number: int) -> float:
-        return backoff.wait(number, random.random()).total_seconds()
+    limit = _span(within) if isinstance(within, str) else within
+    if limit is not None and limit <= timedelta(0):
+        raise ValueError(f"within must be positive, not {within}")
+    within_s = math.inf if limit is None else limit.total_seconds()
+    calls = _Calls(backoff, tries, on, give_up_on, within_s, retry_in)
 
     def decorate(function: Function) -> Function:
-        @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            for number in range(1, tries):
-                try:
-                    return function(*args, **kwargs)
-                except on:
-                    time.sleep(wait_s(number))
-            return function(*args, **kwargs)
-
-        @functools.wraps(function)
-        async def call_async(*args: Any, **kwargs: Any) -> Any:
-            for number in range(1, tries):
-                try:
-                    return await function(*args, **kwargs)
-                except on:
-                    await asyncio.sleep(wait_s(number))
-            return await function(*args, **kwargs)
-
-        return cast(Function, call_async if inspect.iscoroutinefunction(function) else call)
+        return cast(Function, _repeated(function, calls))
 
     return decorate
+
+
+def _repeated(function: Callable[..., Any], calls: _Calls) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        began_s, number = time.monotonic(), 1
+        while True:
+            try:
+                return function(*args, **kwargs)
+            except calls.on as error:
+                wait_s = calls.wait_s(error, number, time.monotonic() - began_s)
+                if wait_s is None:
+                    raise
+            time.sleep(wait_s)
+            number += 1
+
+    @functools.wraps(function)
+    async def call_async(*args: Any, **kwargs: Any) -> Any:
+        now_s = asyncio.get_running_loop().time
+        began_s, number = now_s(), 1
+        while True:
+            try:
+                return await function(*args, **kwargs)
+            except calls.on as error:
+                wait_s = calls.wait_s(error, number, now_s() - began_s)
+                if wait_s is None:
+                    raise
+            await asyncio.sleep(wait_s)
+            number += 1
+
+    return call_async if inspect.iscoroutinefunction(function) else call
