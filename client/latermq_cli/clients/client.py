@@ -42,8 +42,14 @@ def client() -> None:
     "list",
     epilog=example("latermq client list", "latermq client list --group billing --watch"),
 )
-@click.option("--group", default="", help="Only consumers of this group.")
-@click.option("--topic", default="", help="Only who publishes or subscribes to this topic.")
+@click.option(
+    "--group", default="", help="Only who consumes for this group, or holds messages of it."
+)
+@click.option(
+    "--topic",
+    default="",
+    help="Only who publishes or subscribes to this topic, or holds messages of it.",
+)
 @limit_option
 @watch_option
 @broker_options

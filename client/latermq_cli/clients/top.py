@@ -203,7 +203,8 @@ class Top:
         held = [
             (
                 *shards.cell(number), client.client_id, f"{client.held_count:,}",
-                format_duration(max(0, now_ms - client.since_at_ms)), client.address,
+                format_duration(max(0, now_ms - client.since_at_ms)) if client.since_at_ms else "-",
+                client.address,
             )
             for number, client in clients[:ROWS_MAX]
         ]  # fmt: skip

@@ -60,6 +60,20 @@ def test_who_holds_what(rig: CliRig) -> None:
     assert "holds no message" in rig.missing("client", "show", "nobody")
 
 
+def test_who_holds_without_a_session_is_found_by_group(rig: CliRig) -> None:
+    rig.send_message("m-1")
+    rig.receive("billing", lease_ms=3_600_000)
+    _, row = rig.ok("client", "list", "--group", "billing").splitlines()
+    assert row.split() == ["client-1", *"--1----"]
+    with Connection("127.0.0.1:8081") as broker:
+        screen = Top(broker)
+        screen.lines(80, 24)
+        screen.press("enter")
+        lines = screen.lines(80, 24)
+    assert [line.split() for line in lines if "client-1" in line] == [["client-1", "1", "-"]]
+    assert "nowhere" in rig.missing("client", "list", "--group", "nowhere")
+
+
 def test_pending_names_the_client(rig: CliRig) -> None:
     rig.send_message("m-1")
     rig.receive("billing", lease_ms=3_600_000)

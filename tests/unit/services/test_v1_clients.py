@@ -105,6 +105,29 @@ def test_what_it_holds_of_what(rig: V1Rig) -> None:
     assert held[0].first_due_at_ms == rig.now_ms + 59_000
 
 
+def test_a_filter_finds_who_holds_and_never_said_what_it_is(rig: V1Rig) -> None:
+    rig.send_message("m-1")
+    rig.send_message("other", topic="other")
+    rig.receive("billing", lease_ms=60_000)
+    rig.receive("mail", topic="other", lease_ms=60_000)
+    connect(rig, "a", group="billing")
+    assert [c.client_id for c in listed(rig, group="billing").clients] == ["a", HOLDER]
+    assert [c.held_count for c in listed(rig, group="billing").clients] == [0, 2]
+    assert [c.client_id for c in listed(rig, group="mail").clients] == [HOLDER]
+    assert [c.client_id for c in listed(rig, topic="other").clients] == [HOLDER]
+    assert not listed(rig, group="mail", topic="orders").clients
+    kicked(rig, HOLDER)
+    rig.advance(1_100)
+    assert not listed(rig, group="mail").clients
+    connect(rig, "b", group="declared")
+    assert [c.client_id for c in listed(rig, group="declared").clients] == ["b"]
+
+
+def test_a_filter_for_what_is_not_there(rig: V1Rig) -> None:
+    assert listed(rig, group="nowhere").status.code == v2.Code.CONSUMER_GROUP_NOT_FOUND
+    assert listed(rig, topic="nowhere").status.code == v2.Code.TOPIC_NOT_FOUND
+
+
 def test_after_a_restart_it_is_still_known_who_holds(rig: V1Rig) -> None:
     rig.send_message("m")
     rig.receive("billing", lease_ms=60_000)

@@ -99,6 +99,17 @@ class Deliveries(Mapping[int, Delivery]):
             counts = Counter(compress(slab.holder[first:last], leased))
             yield Counter({values[number]: count for number, count in counts.items()})
 
+    def holders_at(self, rows: int, wanted: Callable[[DeliveryKey], bool]) -> Iterator[set[Holder]]:
+        """Name who holds something at the places wanted, those of so many rows at a time."""
+        slab = self._slab
+        holders, places = slab.holders.values, slab.places.values
+        for first, last in self._row_slices(rows):
+            leased = slab.state[first:last].tobytes().translate(_LEASED_ALONE)
+            pairs = {
+                *compress(zip(slab.holder[first:last], slab.place[first:last], strict=True), leased)
+            }
+            yield {holders[holder] for holder, place in pairs if wanted(places[place])}
+
     def of_holders(self, rows: int, mine: Callable[[Holder], bool]) -> Iterator[list[Delivery]]:
         """Find what some holders have in hand, those of so many rows at a time."""
         slab = self._slab

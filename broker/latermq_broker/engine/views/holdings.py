@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from latermq_broker.catalog.catalog import Group, Topic
 from latermq_broker.delivery.leases.lease import Delivery
-from latermq_broker.delivery.leases.shared import Holder
+from latermq_broker.delivery.leases.shared import DeliveryKey, Holder
 from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.state.state import EngineState
 from latermq_broker.store.records.lease_records import EXTEND_KEEP_HANDLE, ExtendPayload
@@ -41,6 +42,18 @@ class Holdings:
             for holder, count in holders.items():
                 counts[self._name(holder)] += count
             yield counts
+
+    def holders(self, group: Group | None, topic: Topic | None) -> Iterator[set[str]]:
+        """Name the clients that hold something of those, of whichever where None, slice by slice;
+        one client may be in several of them."""
+
+        def wanted(place: DeliveryKey) -> bool:
+            return (group is None or place.group_id == group.id) and (
+                topic is None or place.topic_id == topic.id
+            )
+
+        for holders in self._state.leases.deliveries.holders_at(ROWS_AT_ONCE, wanted):
+            yield {self._name(holder) for holder in holders}
 
     def of(self, client_id: str) -> Iterator[list[Held]]:
         """Tell what one client has, slice by slice; `together` puts them together."""

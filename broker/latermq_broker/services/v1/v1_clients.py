@@ -9,7 +9,12 @@ import logging
 from collections import Counter
 
 from latermq_broker.engine.views.holdings import Held, together
-from latermq_broker.errors import BadRequestError, NotFoundError
+from latermq_broker.errors import (
+    BadRequestError,
+    GroupNotFoundError,
+    NotFoundError,
+    TopicNotFoundError,
+)
 from latermq_broker.services.call import names
 from latermq_broker.services.call.answers import Caller, ok_status
 from latermq_broker.services.call.paging import page_of
@@ -33,8 +38,13 @@ class ClientsService:
     ) -> client_pb2.ListClientsResponse:
         """Answer ListClients of client.proto.
 
+        A filter finds holders by what they hold, too: whoever has gone, or has said nothing since a
+        restart, holds on as any other.
+
         Raises:
             BadRequestError: the size or the token.
+            GroupNotFoundError, TopicNotFoundError: the filter names what neither exists nor is
+                declared by anybody.
         """
         counts: Counter[str] = Counter()
         for part in self._engine.holdings.counts():
@@ -47,14 +57,31 @@ class ClientsService:
             if not request.topic or request.topic in session.topics
         }
         ids = set(known)
-        if not (request.group or request.topic):
-            ids.update(name for name in counts if self._sessions.get(name) is None)
+        if request.group or request.topic:
+            ids |= await self._holders(request.group, request.topic, is_declared=bool(known))
+        else:
+            ids.update(counts)
         page, token = page_of(sorted(ids), str, request)
         return client_pb2.ListClientsResponse(
             status=ok_status(),
-            clients=[_client(name, known.get(name), counts[name]) for name in page],
+            clients=[_client(name, self._sessions.get(name), counts[name]) for name in page],
             next_page_token=token,
         )
+
+    async def _holders(self, group: str, topic: str, *, is_declared: bool) -> set[str]:
+        """Name who holds something of this group and this topic. Raises as `list_clients`."""
+        catalog = self._engine.catalog
+        of_group, of_topic = catalog.group(group), catalog.topic(topic)
+        absent = (group and of_group is None, topic and of_topic is None)
+        if any(absent):
+            if is_declared:
+                return set()
+            raise GroupNotFoundError(group) if absent[0] else TopicNotFoundError(topic)
+        holders: set[str] = set()
+        for part in self._engine.holdings.holders(of_group, of_topic):
+            holders |= part
+            await asyncio.sleep(0)
+        return holders
 
     async def get_client(
         self, request: client_pb2.GetClientRequest, caller: Caller
