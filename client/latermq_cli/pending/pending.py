@@ -256,7 +256,14 @@ def _count_rows(row: pending_pb2.PendingCount, now_ms: int) -> Iterator[tuple[st
     due_ms, group, waits = row.next_due_at_ms, row.group or "-", row.count
     if row.ready_count:
         waits -= row.ready_count
-        yield _READY, row.topic, group, f"{row.ready_count:,}", "-", "now"
+        yield (
+            _READY,
+            row.topic,
+            group,
+            f"{row.ready_count:,}",
+            "-",
+            _due_in(min(due_ms, now_ms), now_ms),
+        )
     if not waits:
         return
     due = ("-", "-")  # the first of all is ready: it is not told when these are
@@ -302,8 +309,10 @@ def _priority(message: pending_pb2.PendingMessage) -> str:
 
 
 def _due_in(due_ms: int, now_ms: int) -> str:
-    """Say how long it has to wait still, or how overdue it is."""
-    if not due_ms or due_ms == now_ms:
+    """Say how long it has to wait still, or how overdue it is, where that is known."""
+    if not due_ms:
+        return "-"
+    if due_ms == now_ms:
         return "now"
     return format_ago(due_ms, now_ms).removeprefix("in ")
 

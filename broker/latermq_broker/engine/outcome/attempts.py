@@ -51,6 +51,7 @@ from latermq_broker.store.records.retention_records import MOVE_HISTORY, MovePay
 HISTORY_BYTES_MAX: Final = 40 << 10  # fits beside properties in config.RECORD_BODY_OVERHEAD_BYTES
 
 REDRIVES_MAX: Final = 65_535  # counted in 16 bits; further ones are not
+LONG_AGO_MS: Final = 1  # not 0, and before all that a clock says
 
 DeadLetterTopic = Callable[[Group, int], Topic]
 
@@ -195,7 +196,8 @@ class Attempts:
             self._bury(delivery, DEAD_FILTERED, None, now_ms)
 
     def ready_since_ms(self, delivery: Delivery) -> int:
-        """Tell when its lease or its wait ended, or when it was redriven; 0: it was never given."""
+        """Tell when its lease or its wait ended, or when it was redriven; 0: it was never given.
+        LONG_AGO_MS: its letter is gone, and with it when that was."""
         if delivery.deadline_ms:
             return delivery.deadline_ms
         try:
@@ -206,7 +208,7 @@ class Attempts:
             return 0
         head = decode_dead_head(record.payload)
         letters = letters_of(self._state.dead, head.dlq_topic_id)
-        _, since_ms = letters.get(head.queue_offset) or (None, 1)
+        _, since_ms = letters.get(head.queue_offset) or (None, LONG_AGO_MS)
         return since_ms
 
     def forward(

@@ -183,6 +183,7 @@ class PendingItem:
     checks_max: int = 0
     ready: bool = False  # of a retry: its wait is over, or it was given back
     client_id: str = ""  # who holds it, or had it last
+    redriven_ms: int = 0  # of one without a due time, that nobody has held since; 0: not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from latermq_broker.delivery.halves import HalfMessage, parse_transaction_id, tr
 from latermq_broker.delivery.leases.lease import Delivery, State
 from latermq_broker.delivery.retry import BACKOFF_MS_MAX
 from latermq_broker.engine.journal.journal import Journal
-from latermq_broker.engine.outcome.attempts import Attempts, has_id, stored_slices
+from latermq_broker.engine.outcome.attempts import LONG_AGO_MS, Attempts, has_id, stored_slices
 from latermq_broker.engine.send.transactions import Transactions
 from latermq_broker.engine.state.model import PendingCount, PendingFilter, PendingItem, PendingKind
 from latermq_broker.engine.state.state import EngineState
@@ -108,12 +108,18 @@ class PendingView:
         filter = _by_classic_name(filter)
         counts = {(each.kind, each.topic, each.group): each for each in self.known_counts(filter)}
         firsts = dict.fromkeys(counts, 0)
+        redriven: set[tuple[PendingKind, str, str]] = set()  # of each, the time of one is read
         for _, waiting in islice(self._in_order(filter, START), SCAN_MAX):
             if all(firsts.values()):
                 break
             where = self._key(waiting)
-            if where is not None and not firsts.get(where, 1):
-                firsts[where] = waiting[0]
+            if where is None or firsts.get(where, 1):
+                continue
+            firsts[where] = waiting[0]
+            if not waiting[0] and where not in redriven:
+                redriven.add(where)
+                delivery = self._state.leases.deliveries[waiting[2]]
+                firsts[where] = _redriven_ms(self._state, self._attempts, delivery)
         return [replace(counts[key], next_due_ms=firsts[key]) for key in sorted(counts)]
 
     def search(
@@ -237,7 +243,7 @@ class PendingView:
         """Yield retries whose time has come, until somebody receives them."""
         ahead_ms = self._state.wall.ahead_ms
         due_ms, kind, id = after
-        deadline_ms = due_ms - ahead_ms if due_ms > 0 else due_ms  # 0 is 0, see `_due_ms`
+        deadline_ms = due_ms - ahead_ms if due_ms > 0 else due_ms  # 0 is 0, of a redriven one
         start = (deadline_ms, id) if kind == 1 else (deadline_ms + (kind > 1), -1)
         for deadline_ms, id in ready[bisect_right(ready, start) :]:
             yield (deadline_ms + ahead_ms if deadline_ms else 0), 1, id
@@ -330,6 +336,7 @@ class PendingView:
             checks_max=state.config.transaction.checks_max if half else 0,
             ready=delivery is not None and delivery.state is State.READY,
             client_id=_client_id(state, delivery) if delivery else "",
+            redriven_ms=_redriven_ms(state, self._attempts, delivery) if delivery else 0,
         )
 
     def _find(self, pending_id: str) -> tuple[Waiting, PendingItem]:
@@ -367,6 +374,14 @@ class PendingView:
 def _due_ms(state: EngineState, delivery: Delivery) -> int:
     """Return its deadline on the wall clock; 0: nobody has held it in this life."""
     return state.wall.at(delivery.deadline_ms) if delivery.deadline_ms else 0
+
+
+def _redriven_ms(state: EngineState, attempts: Attempts, delivery: Delivery) -> int:
+    """Return when it was redriven, of one without a deadline; 0: that is not known any more."""
+    if delivery.deadline_ms:
+        return 0
+    since_ms = attempts.ready_since_ms(delivery)
+    return state.wall.at(since_ms) if since_ms > LONG_AGO_MS else 0
 
 
 def _client_id(state: EngineState, delivery: Delivery) -> str:

@@ -107,7 +107,7 @@ class PendingService:
                     topic=item.topic,
                     group=item.group,
                     count=first.count + 1 if first else 1,
-                    next_due_ms=first.next_due_ms if first else item.due_ms,
+                    next_due_ms=first.next_due_ms if first else item.due_ms or item.redriven_ms,
                     ready=(first.ready if first else 0) + item.ready,
                 )
             if not token:
@@ -224,7 +224,7 @@ def _message(item: PendingItem) -> pending_pb2.PendingMessage:
         keys=stored.keys,
         priority=stored.priority,
         lite_topic=stored.lite_topic,
-        due_at_ms=item.due_ms,
+        due_at_ms=item.due_ms or item.redriven_ms,
         stored_at_ms=item.stored_ms,
         attempt=item.attempt,
         max_attempts=item.max_attempts,
