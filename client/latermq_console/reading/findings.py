@@ -17,6 +17,11 @@ GROWING_SAMPLES: Final = 12  # a lag that has only grown for so many looks is st
 IDLE_MS: Final = 120_000  # so long may the oldest wait while nothing is done
 
 
+HUNG_MS: Final = (
+    900_000  # so long may consumers hold messages of which none ends, as the alert has it
+)
+
+
 class Finding(NamedTuple):
     """level: bad or warn."""
 
@@ -104,6 +109,16 @@ def _of_groups(watch: Watch, now_ms: int) -> Iterator[Finding]:
             f"/groups/{segment(state.name)}",
             "See the group",
         )
+    hung = [s for s in states if s not in stuck and _is_hung(s, now_ms)]
+    for state in sorted(hung, key=lambda s: s.hung_since_ms)[:NAMED_MAX]:
+        since = format_duration(now_ms - state.hung_since_ms)
+        yield Finding(
+            "warn",
+            f"Consumers of {state.name} hold {counted(state.in_flight, 'message')} and finish none",
+            f"None was acknowledged and none failed for {since}.",
+            f"/groups/{segment(state.name)}",
+            "See who holds",
+        )
     for state in [s for s in states if s.unequal][:NAMED_MAX]:
         yield Finding(
             "warn",
@@ -123,6 +138,10 @@ def _is_stuck(state: GroupState, now_ms: int) -> bool:
     lags = list(state.lags)[-GROWING_SAMPLES:]
     growing = all(before <= after for before, after in pairwise(lags))
     return len(lags) >= GROWING_SAMPLES and growing and lags[-1] > lags[0]
+
+
+def _is_hung(state: GroupState, now_ms: int) -> bool:
+    return 0 < state.hung_since_ms <= now_ms - HUNG_MS
 
 
 def _idle(state: GroupState, now_ms: int) -> bool:

@@ -88,6 +88,7 @@ class GroupState:
     lags: deque[int] = field(default_factory=lambda: deque(maxlen=GROUP_SAMPLES_MAX))
     deaths: dict[int, Deaths] = field(default_factory=dict)  # by shard
     unequal: list[str] = field(default_factory=list)  # topics that its consumers filter differently
+    hung_since_ms: int = 0  # since then consumers hold messages and none ends; 0: it is not so
 
     @property
     def name(self) -> str:
@@ -108,6 +109,14 @@ class GroupState:
     @property
     def backoff(self) -> int:
         return self.group.progress.backoff_count
+
+    def note_progress(self, now_ms: int) -> None:
+        """Remember since when its consumers hold messages of which none is done, and none fails."""
+        progress = self.group.progress
+        if not self.in_flight or progress.out_per_s or progress.failed_per_s:
+            self.hung_since_ms = 0
+        elif not self.hung_since_ms:
+            self.hung_since_ms = now_ms
 
     @property
     def parked(self) -> int:
@@ -235,6 +244,7 @@ class Watch:
             whole = whole_group(list(of_shards.values()))
             state = states[name] = self.groups.get(name) or GroupState(whole)
             state.group = whole
+            state.note_progress(now_ms)
             for shard, group in of_shards.items():
                 deaths = state.deaths.setdefault(shard, Deaths())
                 if self._first.is_set() and name not in self.groups:  # its dead have died since

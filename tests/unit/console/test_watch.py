@@ -68,6 +68,26 @@ def group(name: str = "billing", dead: int = 0, **progress: float) -> GroupState
     return GroupState(made)
 
 
+def test_consumers_that_hold_all_and_finish_none_are_found_though_nothing_is_ready() -> None:
+    state = group(in_flight_count=32)
+    long_ago = T - 16 * 60_000
+    state.note_progress(long_ago)
+    state.note_progress(T)
+    (finding,) = findings(watched(state), T)
+    assert finding.title == "Consumers of billing hold 32 messages and finish none"
+    assert finding.href == "/groups/billing"
+    for moving in (
+        group(in_flight_count=32, out_per_s=0.1),
+        group(in_flight_count=32, failed_per_s=0.1),
+    ):
+        moving.hung_since_ms = long_ago
+        moving.note_progress(T)
+        assert not findings(watched(moving), T)
+    young = group(in_flight_count=32)
+    young.note_progress(T - 60_000)
+    assert not findings(watched(young), T)
+
+
 def test_deaths_of_the_hour_are_counted_by_change() -> None:
     deaths = Deaths()
     deaths.note(T, 5)
