@@ -95,7 +95,8 @@ FAILURES: Final = Family(
     "latermq_group_failures_total", "counter",
     "Attempts that failed in a consumer group since the start, by the class of failure that the "
     "consumer told; lease_expired: nobody acknowledged in time, not_told: no reason was given, "
-    "other: all classes beyond the first eight of that group and topic.",
+    "other: all classes beyond the eight that are frequent lately in that group and topic. A class "
+    "that becomes rare may lose its series, and begins at 0 when it is back.",
 )  # fmt: skip
 ATTEMPTS: Final = Family(
     "latermq_group_attempt_seconds", "histogram",
@@ -182,7 +183,7 @@ def _failures(labels: list[str], flows: list[Flow]) -> Iterator[str]:
     lines = [
         sample(FAILURES.name, f"{each},{label_text({'class': name})}", count)
         for each, flow in zip(labels, flows, strict=True)
-        for name, count in flow.failures.items()
+        for name, count in flow.failures.counts.items()
     ]
     for at in range(0, len(lines), LINES_AT_ONCE):
         yield "".join(lines[at : at + LINES_AT_ONCE])

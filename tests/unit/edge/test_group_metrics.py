@@ -1,5 +1,7 @@
 """Series by topic, and by consumer group and topic."""
 
+import random
+
 import pytest
 
 from latermq_broker.config.config import DeliveryConfig
@@ -149,8 +151,54 @@ def test_classes_are_bounded() -> None:
     for number in range(flow.CLASSES_MAX + 3):
         seen.fail(Failure(f"Class{number}"), 1, 0)
     seen.fail(Failure("x" * 1_000), 1, 0)
-    assert len(seen.failures) == flow.CLASSES_MAX + 1
-    assert seen.failures[flow.OTHER] == 4
+    assert len(seen.failures.counts) == flow.CLASSES_MAX + 1
+    assert seen.failures.counts[flow.OTHER] == 4
+
+
+def test_tonights_class_has_a_count_of_its_own_after_a_long_life() -> None:
+    classes = flow.FailureClasses()
+    for number in range(flow.CLASSES_MAX):
+        for _ in range(1_000 + number):
+            classes.add(f"Class{number}", 0)
+    tonight_ms = 24 * flow.HALF_LIFE_MS
+    for _ in range(10):
+        classes.add("Tonight", tonight_ms)
+    assert classes.counts["Tonight"] == 8
+    assert classes.counts[flow.OTHER] == 2, "before it was frequent"
+    assert "Class0" not in classes.counts
+    assert classes.counts["Class7"] == 1_007
+    for _ in range(10):  # what went may come again, from 0, in the place of another one
+        classes.add("Class0", tonight_ms)
+    assert 0 < classes.counts["Class0"] < 10
+    assert len(classes.counts) == flow.CLASSES_MAX + 1
+
+
+def test_no_count_goes_down_and_each_failure_counts_once() -> None:
+    seed = random.Random(15)
+    classes = flow.FailureClasses()
+    before: dict[str, int] = {}
+    for at in range(20_000):
+        now_ms = at * 2_000
+        favourite = f"Class{at // 2_000 * 7}"
+        rare = f"Unique{at}" if seed.random() < 0.5 else f"Class{seed.randrange(40)}"
+        classes.add(favourite if seed.random() < 0.3 else rare, now_ms)
+        grown = sum(count - before.get(name, 0) for name, count in classes.counts.items())
+        assert grown == 1
+        assert all(count >= before.get(name, 0) for name, count in classes.counts.items())
+        before = dict(classes.counts)
+        assert len(classes.counts) <= flow.CLASSES_MAX + 1
+        assert len(classes._rare) <= flow.RARE_MAX
+        if at % 2_000 == 1_999:
+            assert favourite in classes.counts
+            assert max(classes._named, key=classes._named.__getitem__) == favourite
+
+
+def test_equals_do_not_take_turns() -> None:
+    classes = flow.FailureClasses()
+    names = [f"Class{number}" for number in range(flow.CLASSES_MAX + 4)]
+    for at in range(12_000):
+        classes.add(names[at % len(names)], at * 1_000)
+    assert set(classes.counts) == {*names[: flow.CLASSES_MAX], flow.OTHER}
 
 
 def test_series_stay_and_those_left_out_are_told() -> None:

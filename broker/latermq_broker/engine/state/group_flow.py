@@ -9,6 +9,8 @@ from latermq_broker.delivery.failure import Failure
 from latermq_broker.engine.state.figures import Histogram
 
 CLASSES_MAX: Final = 8  # failures told apart by class; those of further classes are OTHER
+RARE_MAX: Final = 32  # further classes whose frequency is known, so that one may get its own count
+HALF_LIFE_MS: Final = 3_600_000  # a failure of so long ago weighs half
 CLASS_NAME_MAX: Final = 100  # characters of a class that are shown
 OTHER: Final = "other"
 LEASE_EXPIRED: Final = "lease_expired"  # nobody acknowledged in time
@@ -44,6 +46,68 @@ class LastMinute:
         return (self._before * (1 - share) + self._count) / 60
 
 
+class FailureClasses:
+    """Counts failures by class: the CLASSES_MAX that are frequent lately, and all others as OTHER.
+
+    A class that becomes at least twice as frequent as the least of those takes its place and begins
+    at 0, as its failures before were counted as OTHER. The count that it replaces vanishes: added
+    to OTHER it would look like that many failures at once. So no count ever goes down, and none
+    counts a failure twice.
+    """
+
+    __slots__ = ("_half_lives", "_named", "_rare", "counts")
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self._named: dict[str, float] = {}  # weight of each that has a count, but for OTHER
+        self._rare: dict[str, float] = {}  # of some that have none; a little too small, or right
+        self._half_lives = 0  # passed at the last failure
+
+    def add(self, name: str, now_ms: int) -> None:
+        """Count a failure of that class."""
+        self._fade(now_ms // HALF_LIFE_MS)
+        if name in self._named or self._rises(name):
+            self._named[name] += 1
+        else:
+            name = OTHER
+        self.counts[name] = self.counts.get(name, 0) + 1
+
+    def _fade(self, half_lives: int) -> None:
+        if half_lives == self._half_lives:
+            return
+        factor = 0.5 ** min(64, max(0, half_lives - self._half_lives))
+        self._half_lives = half_lives
+        for weights in (self._named, self._rare):
+            for name in weights:
+                weights[name] *= factor
+
+    def _rises(self, name: str) -> bool:
+        """Note a failure of a class without a count; tell whether it has one from now on."""
+        if name == OTHER:
+            return False
+        if len(self._named) < CLASSES_MAX:
+            self._named[name] = 0.0
+            return True
+        weight = self._note_rare(name)
+        least = min(self._named, key=self._named.__getitem__)
+        if weight <= 2 * (self._named[least] + 1):
+            return False
+        del self._rare[name], self.counts[least]
+        self._rare[least] = self._named.pop(least)
+        self._named[name] = weight - 1
+        return True
+
+    def _note_rare(self, name: str) -> float:
+        """Return how often it failed lately. A class too many makes all others less, itself as
+        well: whatever has more than its share stays, and what comes once each does not pile up."""
+        rare = self._rare
+        if name not in rare and len(rare) >= RARE_MAX:
+            self._rare = {each: weight - 1 for each, weight in rare.items() if weight > 1}
+            return 0
+        rare[name] = rare.get(name, 0) + 1
+        return rare[name]
+
+
 class Flow:
     """Deliveries, and how they ended."""
 
@@ -68,7 +132,7 @@ class Flow:
         self.redriven = 0  # letters given back to the group
         self.expired_unread = 0  # went by their age before the group got them
         self.failed_lately = LastMinute()
-        self.failures: dict[str, int] = {}  # by class, the first CLASSES_MAX and OTHER
+        self.failures = FailureClasses()
         self.attempt_ms = Histogram(TIMES_MS)  # from a delivery to its acknowledgement or failure
         self.to_ack_ms = Histogram(TIMES_MS)  # from a message's entry into its queue
 
@@ -88,7 +152,5 @@ class Flow:
         name = LEASE_EXPIRED if expired else NOT_TOLD
         if failure is not None and failure.class_name:
             name = failure.class_name[:CLASS_NAME_MAX]
-        if name not in self.failures and len(self.failures) >= CLASSES_MAX:
-            name = OTHER
-        self.failures[name] = self.failures.get(name, 0) + 1
+        self.failures.add(name, now_ms)
         self.attempt_ms.observe(attempt_ms)
