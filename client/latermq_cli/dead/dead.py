@@ -10,6 +10,8 @@ from latermq_cli.connection.connection import Connection
 from latermq_cli.connection.options import LISTED_MAX, broker_options, example, limit_option
 from latermq_cli.connection.shards import Shards
 from latermq_cli.dead.dead_filter import (
+    class_fields,
+    class_words,
     classes_there,
     filter_of,
     letter_filters,
@@ -84,20 +86,21 @@ def list_(
         listing, shards = broker.dead_letters.ListDeadLetters, broker.shards
         if by:
             letters, more = shards.pages(listing, request, "letters", LISTED_MAX)
-            _show_kinds(group, _by_signature(letters), more, as_json)
+            others = None if letters else classes_there(broker, group, wanted["failure_class"])
+            _show_kinds(group, _by_signature(letters), more, others, as_json)
             shards.finish()
             return
         sign = 1 if oldest_first else -1
         letters, more = shards.pages(
             listing, request, "letters", limit, lambda each: sign * each.dead_at_ms
         )
-        others = "" if letters else classes_there(broker, group, wanted["failure_class"])
+        others = None if letters else classes_there(broker, group, wanted["failure_class"])
     if as_json:
         shown = [shards.jsonable(each) for each in letters]
-        print_json({"group": group, "letters": shown, "more": more})
+        print_json({"group": group, "letters": shown, "more": more, **class_fields(others)})
     elif not letters:
         like_that = " like that" if any(wanted.values()) else ""
-        click.echo(f"no dead letters in {plain(group)}{like_that}{others}")
+        click.echo(f"no dead letters in {plain(group)}{like_that}{class_words(others)}")
     else:
         _print_letters(letters, shards)
         _print_summary(group, letters, _by_signature(letters), more)
@@ -262,13 +265,21 @@ def _kind_words(kind: dict[str, Any]) -> str:
     return words or _NOTHING_TOLD
 
 
-def _show_kinds(group: str, kinds: list[dict[str, Any]], more: bool, as_json: bool) -> None:
+def _show_kinds(
+    group: str,
+    kinds: list[dict[str, Any]],
+    more: bool,
+    others: dict[str, int] | None,
+    as_json: bool,
+) -> None:
     count = sum(kind["count"] for kind in kinds)
     if as_json:
-        print_json({"group": group, "count": count, "signatures": kinds, "more": more})
+        answer = {"group": group, "count": count, "signatures": kinds, "more": more}
+        print_json({**answer, **class_fields(others)})
         return
     if not kinds:
-        click.echo(f"no dead letters in {plain(group)}")
+        like_that = "" if others is None else " like that"
+        click.echo(f"no dead letters in {plain(group)}{like_that}{class_words(others)}")
         return
     columns = (
         Column("LETTERS", right=True),

@@ -9,7 +9,13 @@ from latermq.admin import Method
 from latermq_cli.connection.connection import Connection, check_status
 from latermq_cli.connection.options import broker_options, confirmed, example, yes_option
 from latermq_cli.connection.shards import Shards
-from latermq_cli.dead.dead_filter import classes_there, filter_of, letter_filters
+from latermq_cli.dead.dead_filter import (
+    class_fields,
+    class_words,
+    classes_there,
+    filter_of,
+    letter_filters,
+)
 from latermq_cli.terminal.console import counted, print_json, stderr_is_terminal
 from latermq_cli.terminal.failures import CommandError, NotThereError, RefusedError
 from latermq_cli.terminal.jsonable import jsonable
@@ -63,8 +69,9 @@ def redrive(
     with Connection(endpoint) as broker:
         _require_one_place(broker.shards, wanted)
         last = _of_all(broker.shards, broker.dead_letters.RedriveDeadLetters, request, verb)
-        others = "" if last.changed_count else classes_there(broker, group, wanted["failure_class"])
-    _finish(broker.shards, last, wanted, as_json, f"{verb} to {plain(to_topic or group)}{others}")
+        others = _others(broker, group, last, wanted)
+    done = f"{verb} to {plain(to_topic or group)}"
+    _finish(broker.shards, last, wanted, as_json, done, others)
 
 
 @click.command(
@@ -104,9 +111,9 @@ def drop(
             )
             request.dry_run = False
             last = _of_all(broker.shards, broker.dead_letters.DropDeadLetters, request, "dropped")
-        others = "" if last.changed_count else classes_there(broker, group, wanted["failure_class"])
-    done = ("would be dropped" if dry_run else "dropped") + others
-    _finish(broker.shards, last, wanted, as_json, done)
+        others = _others(broker, group, last, wanted)
+    done = "would be dropped" if dry_run else "dropped"
+    _finish(broker.shards, last, wanted, as_json, done, others)
 
 
 def _require_one_place(shards: Shards, wanted: dict[str, Any]) -> None:
@@ -182,20 +189,30 @@ def _follow(
         raise CommandError(f"{words} until then")
 
 
+def _others(
+    broker: Connection, group: str, last: dead_pb2.DeadLetterProgress, wanted: dict[str, Any]
+) -> dict[str, int] | None:
+    """Count the classes there are, where a job found nothing of the one that was asked for."""
+    if last.changed_count or last.failed_count:
+        return None
+    return classes_there(broker, group, wanted["failure_class"])
+
+
 def _finish(
     shards: Shards,
     last: dead_pb2.DeadLetterProgress,
     wanted: dict[str, Any],
     as_json: bool,
     done: str,
+    others: dict[str, int] | None,
 ) -> None:
     named = wanted["ids"] or wanted["offsets"]
     if named and not last.changed_count and not last.failed_count and not shards.silent():
         raise NotThereError("no dead letter is called that; `latermq dead list` names them")
     if as_json:
-        print_json(jsonable(last))
+        print_json({**jsonable(last), **class_fields(others)})
     elif last.changed_count or not last.failed_count:
-        click.echo(f"{counted(last.changed_count, 'dead letter')} {done}")
+        click.echo(f"{counted(last.changed_count, 'dead letter')} {done}{class_words(others)}")
     if last.failed_count:
         # Of those that were named none went: as long as it is asked like this, none will.
         kind = RefusedError if named and not last.changed_count else CommandError

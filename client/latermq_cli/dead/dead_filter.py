@@ -56,24 +56,36 @@ state_option: Final = click.option(
 )  # fmt: skip
 
 
-def classes_there(broker: Connection, group: str, failure_class: str) -> str:
-    """Name the classes that the group's letters have, where nothing has the one asked for.
+def classes_there(broker: Connection, group: str, failure_class: str) -> dict[str, int] | None:
+    """Count the classes that the group's letters have, where nothing has the one asked for.
 
     Returns:
-        A clause for people, empty when no class was asked for.
+        The most frequent first; None when no class was asked for.
     """
     if not failure_class:
-        return ""
+        return None
     request = dead_pb2.ListDeadLettersRequest(
         group=group, filter=dead_pb2.DeadLetterFilter(state=dead_pb2.ANY), newest_first=True
     )
     listing = broker.dead_letters.ListDeadLetters
     letters, _ = broker.shards.pages(listing, request, "letters", _LOOKED_AT_MAX)
     counts = Counter(letter.failure_class for letter in letters if letter.failure_class)
-    if not counts:
+    return dict(counts.most_common(_CLASSES_MAX))
+
+
+def class_words(classes: dict[str, int] | None) -> str:
+    """Name the classes of `classes_there` in a clause for people; empty for None."""
+    if classes is None:
+        return ""
+    if not classes:
         return "; no letter has a class"
-    named = ", ".join(f"{plain(name)} ({n:,})" for name, n in counts.most_common(_CLASSES_MAX))
+    named = ", ".join(f"{plain(name)} ({count:,})" for name, count in classes.items())
     return f"; classes there: {named}"
+
+
+def class_fields(classes: dict[str, int] | None) -> dict[str, Any]:
+    """Return the classes of `classes_there` as a field of an object of --json; none for None."""
+    return {} if classes is None else {"classes_there": classes}
 
 
 def filter_of(wanted: dict[str, Any], state: str = "dead") -> dead_pb2.DeadLetterFilter:

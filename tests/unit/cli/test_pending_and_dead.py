@@ -311,6 +311,25 @@ def test_what_dies_in_order_can_be_changed(rig: CliRig) -> None:
     assert "only a fifo group" in rig.refused("group", "alter", "any", "--on-dead", "park")
 
 
+def test_a_class_that_is_not_there_names_those_there_are(rig: CliRig) -> None:
+    rig.die("m-1", TIMEOUT)
+    rig.die("m-2", TIMEOUT)
+    rig.die("m-3", Failure("CardError", "no"))
+    there = {TIMEOUT.class_name: 2, "CardError": 1}
+    named = f"; classes there: {TIMEOUT.class_name} (2), CardError (1)\n"
+    of = ("billing", "--class", "Tiemout")
+    for words in (
+        ("dead", "list", *of),
+        ("dead", "list", *of, "--by", "signature"),
+        ("dead", "redrive", *of),
+        ("dead", "drop", *of, "--yes"),
+    ):
+        assert rig.ok(*words).endswith(named), words
+        assert rig.json(*words)["classes_there"] == there, words
+    assert "classes_there" not in rig.json("dead", "list", "billing", "--class", "CardError")
+    assert "classes_there" not in rig.json("dead", "list", "billing", "--topic", "nothing")
+
+
 def test_a_class_that_is_not_there(rig: CliRig) -> None:
     rig.die("m-1")
     there = rig.json("dead", "list", "billing")["letters"][0]["failure_class"]
