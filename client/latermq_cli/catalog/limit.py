@@ -12,6 +12,7 @@ from latermq_cli.terminal.console import counted, print_json, print_table
 from latermq_cli.terminal.jsonable import jsonable
 from latermq_cli.terminal.table import Column, plain
 from latermq_cli.terminal.times import format_instant
+from latermq_cli.terminal.watch import watch_option
 from latermq_proto.latermq.v1 import limit_pb2
 
 _SCOPES: Final = {
@@ -137,6 +138,7 @@ def show(scope: str, name: str, endpoint: str, as_json: bool) -> None:
 
 @limit.command("list", epilog=example("latermq limit list"))
 @limit_option
+@watch_option
 @broker_options
 def list_(limit: int, endpoint: str, as_json: bool) -> None:
     """List the limits that are set."""

@@ -19,6 +19,7 @@ from latermq_cli.terminal.failures import CommandError
 from latermq_cli.terminal.jsonable import jsonable
 from latermq_cli.terminal.table import Column, plain
 from latermq_cli.terminal.times import format_instant
+from latermq_cli.terminal.watch import watch_option
 from latermq_proto.latermq.v1 import user_pb2
 
 RIGHTS: Final = ("pub", "sub", "browse", "body", "redrive", "purge")
@@ -74,6 +75,7 @@ def rotate(name: str, endpoint: str, as_json: bool) -> None:
 
 @user.command("list", epilog=example("latermq user list"))
 @limit_option
+@watch_option
 @broker_options
 def list_(limit: int, endpoint: str, as_json: bool) -> None:
     """List the users."""
@@ -211,6 +213,7 @@ def revoke(
 @acl.command("list", epilog=example("latermq acl list", "latermq acl list shop"))
 @click.argument("name", required=False)
 @limit_option
+@watch_option
 @broker_options
 def list_grants(name: str | None, limit: int, endpoint: str, as_json: bool) -> None:
     """List the rights of all users, or of the user NAME."""

@@ -89,6 +89,7 @@ def list_(group: str, topic: str, limit: int, endpoint: str, as_json: bool) -> N
 
 @client.command(epilog=example("latermq client show host@17@0@abc"))
 @click.argument("client_id")
+@watch_option
 @broker_options
 def show(client_id: str, endpoint: str, as_json: bool) -> None:
     """Show the client CLIENT_ID, and what it holds of which topic, for which group."""

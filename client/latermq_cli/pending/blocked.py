@@ -9,6 +9,7 @@ from latermq_cli.connection.options import broker_options, example, limit_option
 from latermq_cli.terminal.console import print_json, print_table
 from latermq_cli.terminal.table import Column, plain
 from latermq_cli.terminal.times import format_instant
+from latermq_cli.terminal.watch import watch_option
 from latermq_proto.latermq.v1 import group_pb2
 
 _STATES: Final = {
@@ -30,6 +31,7 @@ _LETTERS_SHOWN: Final = 3
 @click.option("--topic", default="", help="Only message groups of this topic.")
 @click.option("--state", type=click.Choice(list(_STATES)), help="Only those in this state.")
 @limit_option
+@watch_option
 @broker_options
 def blocked(
     group: str, topic: str, state: str | None, limit: int, endpoint: str, as_json: bool

@@ -111,6 +111,33 @@ def test_a_listing_goes_on_until_it_is_ended(rig: CliRig, monkeypatch: pytest.Mo
     assert "--every" in rig.refused("top", "--every", "nan")
 
 
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("pending blocked ordered", "no message group is blocked"),
+        ("limit list", "no limits"),
+        ("user list", "no users yet"),
+        ("acl list", "no rights"),
+        ("client show client-1", "client client-1"),
+    ],
+)
+def test_what_changes_can_be_watched(
+    rig: CliRig, monkeypatch: pytest.MonkeyPatch, words: str, text: str
+) -> None:
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 2:
+            raise KeyboardInterrupt
+
+    rig.ok("group", "create", "ordered", "--fifo")
+    connect(rig, "client-1", "billing")
+    monkeypatch.setattr(clock, "sleep", sleep)
+    assert rig.ok(*words.split(), "--watch").count(text) == 2
+    assert waits == [2.0, 2.0]
+
+
 def test_a_listing_goes_on_while_the_broker_is_away(
     rig: CliRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
