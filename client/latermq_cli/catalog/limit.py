@@ -159,7 +159,7 @@ def list_(limit: int, endpoint: str, as_json: bool) -> None:
         Column("IN FLIGHT", right=True),
         Column("SENDS/S", right=True),
         Column("BYTES/S", right=True),
-        Column("CHANGED"),
+        Column("CHANGED", optional=True),
     )
     print_table(columns, [_row(each) for each in entries])
     if more:

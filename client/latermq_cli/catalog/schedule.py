@@ -131,7 +131,7 @@ def list_(limit: int, endpoint: str, as_json: bool) -> None:
     columns = (
         Column("SCHEDULE", flex=True),
         Column("WHEN"),
-        Column("TOPIC"),
+        Column("TOPIC", flex=True),
         Column("NEXT"),
         Column("LAST"),
         Column("TICKS", right=True),

@@ -87,7 +87,7 @@ def list_(limit: int, endpoint: str, as_json: bool, **wanted: Any) -> None:
 
     A retry whose backoff is over stays listed, as ready, until a consumer receives it; DUE IN says
     how long ago that was. CLIENT holds it, or had it last. ATTEMPTS are those that counted so far,
-    and how many the group allows.
+    and how many the group allows. On a narrow page MESSAGE ID shows its end; --json has all of it.
     """
     request = pending_pb2.ListPendingRequest(filter=_filter(wanted))
     with Connection(endpoint) as broker:
@@ -112,13 +112,13 @@ def list_(limit: int, endpoint: str, as_json: bool, **wanted: Any) -> None:
         Column("DUE IN", right=True),
         Column("KIND"),
         Column("TOPIC", flex=True),
-        Column("GROUP", flex=True),
-        Column("CLIENT", flex=True),
-        Column("ATTEMPTS", right=True),
-        Column("LAST FAILURE", flex=True),
+        Column("GROUP", flex=True, spare=3),
+        Column("CLIENT", flex=True, spare=1),
+        Column("ATTEMPTS", right=True, spare=4),
+        Column("LAST FAILURE", flex=True, spare=2),
         Column("TAG", flex=True, optional=True),
         Column("LEVEL", right=True, optional=True),
-        Column("MESSAGE ID", optional=True),
+        Column("MESSAGE ID", flex=True, by_end=True),  # its begin is the sender's, in all alike
         Column("ID"),
     )
     rows = [_row(each, now_ms) for each in messages]

@@ -20,13 +20,17 @@ class Column:
     """One column of a table.
 
     right: numbers. flex: gives way first on a narrow terminal. optional: left out altogether (the
-    rightmost first) rather than squeezing the flexible ones beyond reading.
+    rightmost first) rather than squeezing the flexible ones beyond reading. spare: left out of a
+    page that is too narrow where no row has anything there but "-", or where squeezing is not
+    enough, those of the greatest number first. by_end: of its cells the end is what is shown.
     """
 
     header: str
     right: bool = False
     flex: bool = False
     optional: bool = False
+    spare: int = 0
+    by_end: bool = False
 
 
 def plain(text: str) -> str:
@@ -74,6 +78,15 @@ def cut(text: str, width: int) -> str:
     return "".join(taken).rstrip() + ELLIPSIS
 
 
+def cut_front(text: str, width: int) -> str:
+    """Cut the text to its last `width` columns, with an ellipsis where something is left out."""
+    if display_width(text) <= width:
+        return text
+    while display_width(text) > width - 1:
+        text = text[1:]
+    return ELLIPSIS + text
+
+
 def pad(text: str, width: int, *, right: bool = False) -> str:
     blanks = " " * max(0, width - display_width(text))
     return blanks + text if right else text + blanks
@@ -89,7 +102,12 @@ def render(
         for index, column in enumerate(columns)
     ]
     if width is not None:
-        kept = _readable(columns, widths, width)
+        silent = {
+            index
+            for index, column in enumerate(columns)
+            if column.spare and all(row[index] == "-" for row in cells)
+        }
+        kept = _readable(columns, widths, silent, width)
         columns = [columns[index] for index in kept]
         cells = [[row[index] for index in kept] for row in cells]
         widths = [widths[index] for index in kept]
@@ -98,19 +116,28 @@ def render(
     return [_line(columns, widths, line) for line in lines]
 
 
-def _readable(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:
-    """Pick the columns for a page of `width`: optional ones go as long as it is too narrow."""
+def _readable(
+    columns: Sequence[Column], widths: Sequence[int], silent: set[int], width: int
+) -> list[int]:
+    """Pick the columns for a page of `width`: optional ones go as long as it is too narrow, then
+    those that are silent, and spare ones as long as it is too narrow for all that are left."""
     kept = list(range(len(columns)))
 
-    def needed() -> int:
+    def needed(flexible_width: int) -> int:
         wanted = (
-            min(widths[index], _FLEX_WIDTH_READABLE) if columns[index].flex else widths[index]
+            min(widths[index], flexible_width) if columns[index].flex else widths[index]
             for index in kept
         )
         return sum(wanted) + len(GAP) * (len(kept) - 1)
 
     for index in reversed(range(len(columns))):
-        if columns[index].optional and needed() > width:
+        if columns[index].optional and needed(_FLEX_WIDTH_READABLE) > width:
+            kept.remove(index)
+    for index in sorted(silent & {*kept}):
+        if needed(_FLEX_WIDTH_READABLE) > width:
+            kept.remove(index)
+    for index in sorted(kept, key=lambda index: -columns[index].spare):
+        if columns[index].spare and needed(_FLEX_WIDTH_MIN) > width:
             kept.remove(index)
     return kept
 
@@ -127,10 +154,16 @@ def _shrink(columns: Sequence[Column], widths: list[int], room: int) -> None:
 
 def _line(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[str]) -> str:
     shown = [
-        pad(cut(cell, width), width, right=column.right)
+        pad(_cut(column, cell, width), width, right=column.right)
         for column, width, cell in zip(columns, widths, cells, strict=True)
     ]
     return GAP.join(shown).rstrip()
+
+
+def _cut(column: Column, cell: str, width: int) -> str:
+    if column.by_end and cell != column.header:
+        return cut_front(cell, width)
+    return cut(cell, width)
 
 
 def wrap(text: str, width: int) -> list[str]:
