@@ -6,6 +6,7 @@ does not answer is named below the head.
 """
 
 import os
+import re
 import select
 import shutil
 import sys
@@ -49,6 +50,11 @@ _KEYS: Final = {
     b"\x1b[A": "up", b"k": "up", b"\x1b[B": "down", b"j": "down", b"\r": "enter", b"\n": "enter",
     b"\x1b": "back", b"\x7f": "back", b"h": "back", b"q": "quit", b"s": "sort", b"\x03": "quit",
 }  # fmt: skip
+
+_ONE_KEY: Final = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1bO[@-~]|.", re.DOTALL)
+_CUT_OFF: Final = re.compile(rb"\x1b(\[[0-?]*[ -/]*|O)$")  # the rest of that key comes at once
+_READ_BYTES_MAX: Final = 1_024
+KEY_REST_S: Final = 0.05
 
 _Key = Callable[[group_pb2.Group], Any]
 
@@ -263,29 +269,38 @@ def top(every: float, once: bool, endpoint: str, as_json: bool) -> None:
                 _run(screen, every, pressed)
 
 
-def _run(screen: Top, every: float, pressed: Callable[[float], str]) -> None:
+def keys_of(typed: bytes) -> list[str]:
+    """Split what a terminal sent into the keys that mean something, in their order."""
+    keys = (_KEYS.get(key) for key in _ONE_KEY.findall(typed))
+    return [key for key in keys if key is not None]
+
+
+def _run(screen: Top, every: float, pressed: Callable[[float], list[str]]) -> None:
     going = True
     while going:
         size = shutil.get_terminal_size()
         screen.forget_silent()
         text = f"{_LINE}\r\n".join(screen.lines(size.columns, size.lines))
         click.echo(_HOME + text + _LINE + _REST, nl=False)
-        going = screen.press(pressed(every))
+        going = all(screen.press(key) for key in pressed(every))
 
 
 @contextmanager
-def _keys() -> Iterator[Callable[[float], str]]:
-    """Read keys one by one, without their being shown; the terminal is as before afterwards."""
+def _keys() -> Iterator[Callable[[float], list[str]]]:
+    """Read keys without their being shown; the terminal is as before afterwards."""
     import termios  # not on Windows
     import tty
 
     stdin = sys.stdin.fileno()
     before = termios.tcgetattr(stdin)
 
-    def pressed(timeout_s: float) -> str:
+    def pressed(timeout_s: float) -> list[str]:
         if not select.select([stdin], [], [], timeout_s)[0]:
-            return ""
-        return _KEYS.get(os.read(stdin, 16), "")
+            return []
+        typed = os.read(stdin, _READ_BYTES_MAX)
+        if _CUT_OFF.search(typed) and select.select([stdin], [], [], KEY_REST_S)[0]:
+            typed += os.read(stdin, _READ_BYTES_MAX)
+        return keys_of(typed)
 
     try:
         tty.setcbreak(stdin)

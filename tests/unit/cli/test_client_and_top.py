@@ -9,7 +9,7 @@ from latermq._values.endpoints import Endpoints
 from latermq_broker.delivery.failure import Failure
 from latermq_broker.services.clients.session import ClientKind, Session
 from latermq_cli import clock
-from latermq_cli.clients.top import HELP, Top
+from latermq_cli.clients.top import HELP, Top, _run, keys_of
 from latermq_cli.connection.connection import Connection
 from latermq_h2.grpc_code import GrpcCode
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
@@ -160,6 +160,38 @@ def test_a_listing_goes_on_while_the_broker_is_away(
     assert result.stderr.count("did not answer in time") == 1
     monkeypatch.setattr(rig.transport, "unary", away)
     assert "did not answer in time" in rig.refused("group", "list", "--watch", code=1)
+
+
+@pytest.mark.parametrize(
+    ("typed", "keys"),
+    [
+        (b"", []),
+        (b"jjk", ["down", "down", "up"]),
+        (b"\x1b[B\x1b[B\r", ["down", "down", "enter"]),
+        (b"\x1b", ["back"]),
+        (b"\x1b\x1b[A", ["back", "up"]),
+        (b"s\x1b[5~q", ["sort", "quit"]),  # page up means nothing, and is no "5"
+        (b"\x1b[1;5Bx", []),
+        (b"\x1bOAj", ["down"]),
+        (b"\x1b[B" * 300, ["down"] * 300),
+    ],
+)
+def test_keys_that_come_together_are_taken_one_by_one(typed: bytes, keys: list[str]) -> None:
+    assert keys_of(typed) == keys
+
+
+def test_keys_that_came_together_are_all_pressed(rig: CliRig) -> None:
+    two_groups(rig)
+    with Connection("127.0.0.1:8081") as broker:
+        screen = Top(broker)
+        screen.lines(80, 24)
+        chosen = screen._names[1]
+        typed = iter([["down", "enter"], ["back", "sort", "quit", "sort"]])
+        _run(screen, 1.0, lambda _: next(typed))
+        assert screen.sort == "ready"
+        assert screen.inside == ""
+        screen.press("enter")
+        assert screen.inside == chosen
 
 
 def two_groups(rig: CliRig) -> None:
