@@ -35,6 +35,9 @@ Read = TypeVar("Read")
 POLL_S: Final = 0.2
 READ_MAX: Final = 64  # entries at a time
 CALL_S: Final = 10.0
+# A trim that Kafka does not get done is given up there, then here, before anybody waits in vain.
+TRIM_S: Final = 5.0
+TRIM_REQUEST_S: Final = 8.0
 CLOSE_S: Final = 5.0
 ENTRY_BYTES_MAX: Final = 1_000_000
 CANARY: Final = b"canary"
@@ -264,6 +267,8 @@ class KafkaLog:
         while True:
             try:
                 return await loop.run_in_executor(self._calls, call, *arguments)
+            except TimeoutError as error:
+                raise LogUnavailableError("Kafka does not answer") from error
             except KafkaException as error:
                 if error.args[0].code() not in LEADERLESS or loop.time() > end_s:
                     raise LogUnavailableError(str(error)) from error
@@ -272,7 +277,10 @@ class KafkaLog:
     def _trim(self, offset: Offset) -> None:
         place = TopicPartition(*self._place, offset)
         admin = AdminClient(self._settings)
-        for future in admin.delete_records([place], request_timeout=CALL_S).values():
+        futures = admin.delete_records(
+            [place], request_timeout=TRIM_REQUEST_S, operation_timeout=TRIM_S
+        )
+        for future in futures.values():
             future.result(CALL_S)
 
     def _end(self) -> Offset:
