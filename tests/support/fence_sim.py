@@ -255,6 +255,20 @@ class Node:
             return
         end = len(self.world.entries) if gap.end is None else gap.end
         entries = [Entry(at, self.world.entries[at]) for at in range(gap.begin, end)]
+        judged = self.world.random.randrange(len(entries) + 1)
+        for entry in entries[:judged]:  # the others come later, if at all
+            tenure.take(entry)
+        self._answer(tenure)
+        if self.tenure is tenure:
+            rest = partial(self._read_on, tenure, gap, entries[judged:], end)
+            self.world.after(self.world.random.choice((0, 5, 400)), self._when_up(rest))
+
+    def _read_on(self, tenure: Tenure, gap: Gap, entries: list[Entry], end: int) -> None:
+        if tenure.look(self.world.now_ms):
+            self.promises.clear()
+        if self.world.random.random() < 0.1:
+            tenure.unread(gap)
+            return
         tenure.read(gap, entries, end, self.world.now_ms)
         self._answer(tenure)
 

@@ -28,7 +28,7 @@ from latermq_broker.errors import (
 )
 from latermq_broker.observability.replication_figures import OWNER, Others, ReplicationFigures
 from latermq_broker.replication.batch import cluster_hash
-from latermq_broker.replication.entry_range import read_range
+from latermq_broker.replication.entry_range import entries_of
 from latermq_broker.replication.note import Note
 from latermq_broker.replication.reader import Piece, Reader
 from latermq_broker.replication.replicated_log import Offset, ReplicatedLog
@@ -202,20 +202,32 @@ class Owner:
         self._settle()
 
     async def _read(self, gap: Gap) -> None:
+        unread: LogUnavailableError | None = None
+        count, end = 0, gap.begin
         try:
             end = await self._replicated_log.end() if gap.end is None else gap.end
-            entries = await read_range(self._replicated_log, gap.begin, end)
+            async with aclosing(entries_of(self._replicated_log, gap.begin, end)) as entries:
+                async for entry in entries:  # judged as it comes: a gap may be hours long
+                    self._look()
+                    self._tenure.take(entry)
+                    count += 1
+                    if self._tenure.fenced or self._failure is not None:
+                        break
         except LogUnavailableError as error:
-            log.warning("a gap could not be read", extra={"reason": str(error)})
-            await asyncio.sleep(TICK_S)
-            self._tenure.unread(gap)
-            return
+            unread = error
         except StoreError as error:
             self._fail(error)
             return
-        log.info("gap read", extra={"begin": gap.begin, "entries": len(entries)})
+        if unread is not None:
+            log.warning("a gap could not be read", extra={"reason": str(unread)})
+            await asyncio.sleep(TICK_S)
+            self._tenure.unread(gap)
+            return
+        if self._failure is not None:
+            return
+        log.info("gap read", extra={"begin": gap.begin, "entries": count})
         self._look()
-        self._guarded(partial(self._tenure.read, gap, entries, end))
+        self._guarded(partial(self._tenure.read, gap, (), end))
         self._settle()
 
     def _guarded(self, step: Callable[[int], None]) -> None:

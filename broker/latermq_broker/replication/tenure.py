@@ -203,15 +203,22 @@ class Tenure:
         self._reading = False
         self._untold = [*gap.shipments, *self._untold]
 
+    def take(self, entry: Entry) -> None:
+        """Judge the next entry of a gap that is being read; behind a fence nothing counts.
+
+        Raises as `Reader.read`: this owner cannot go on.
+        """
+        if entry.offset >= self.reader.offset and not self.fenced:
+            self._judged(self.reader.read(entry)[0])
+
     def read(self, gap: Gap, entries: Iterable[Entry], end: Offset, now_ms: int) -> None:
-        """Take the entries of a gap, which were read up to `end`.
+        """Take the rest of the entries of a gap, which was read up to `end`, or to a fence.
 
         Raises as `Reader.read`: this owner cannot go on.
         """
         self._reading = False
         for entry in entries:
-            if entry.offset >= self.reader.offset and not self.fenced:
-                self._judged(self.reader.read(entry)[0])
+            self.take(entry)
         if not self.fenced:  # else it stays at the fence: what is behind it was not read
             self.reader.offset = max(self.reader.offset, end)
         self._take_reports(now_ms)
