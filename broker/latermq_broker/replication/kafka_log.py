@@ -223,6 +223,7 @@ class KafkaLog:
         self._place = (topic, partition)
         self._writer = KafkaWriter(settings, topic, partition)
         self._canary = KafkaWriter(settings, canary_topic, partition)
+        self._prepared = False
         # Calls that wait for an answer; what is read has threads of its own.
         self._calls = ThreadPoolExecutor(2, thread_name_prefix="kafka-calls")
 
@@ -244,8 +245,16 @@ class KafkaLog:
 
     def tail(self, offset: Offset) -> AsyncGenerator[Entry, None]:
         """Read entries; as `ReplicatedLog.tail`."""
-        self._writer.prepare()  # who reads may claim, and clients wait then
+        self._prepare()
         return tail_partition(self._settings, *self._place, offset, _entry_of)
+
+    def _prepare(self) -> None:
+        """Have both producers known, and the canary's topic: who reads may ask, and then claim,
+        and clients wait then; a first canary that is slow is taken for no answer."""
+        self._writer.prepare()
+        if not self._prepared:
+            self._prepared = True
+            self._canary.append(CANARY)
 
     async def trim(self, offset: Offset) -> None:
         """Have what is before `offset` deleted; as `ReplicatedLog.trim`."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from latermq_broker.deferred import Later
 from latermq_broker.errors import LogUnavailableError
 from latermq_broker.replication import kafka_log
 from latermq_broker.replication.kafka_log import KafkaLog
@@ -31,3 +32,38 @@ async def test_a_trim_that_nobody_answers_is_given_up(monkeypatch: pytest.Monkey
         await log.trim(7)
     await log.close()
     assert 0 < Mute.asked["operation_timeout"] < Mute.asked["request_timeout"] < 10
+
+
+class Told:
+    """Stands in the place of a writer, and counts what it is asked for."""
+
+    made: list["Told"]
+
+    def __init__(self, *_: Any) -> None:
+        self.prepared = 0
+        self.appended: list[bytes] = []
+        Told.made.append(self)
+
+    def prepare(self) -> None:
+        self.prepared += 1
+
+    def append(self, data: bytes) -> Later[int]:
+        self.appended.append(data)
+        return Later()
+
+    async def close(self) -> None: ...
+
+
+async def test_who_reads_has_sent_a_canary_before_one_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A first one is slow, was taken for no answer, and had a fail-over begin anew."""
+    Told.made = []
+    monkeypatch.setattr(kafka_log, "KafkaWriter", Told)
+    log = KafkaLog({}, "topic", 0, "canary")
+    for _ in range(3):
+        await log.tail(0).aclose()
+    writer, canary = Told.made
+    assert (writer.prepared, writer.appended) == (3, [])
+    assert len(canary.appended) == 1
+    await log.close()
