@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import uuid4
 
@@ -35,6 +36,7 @@ Read = TypeVar("Read")
 POLL_S: Final = 0.2
 READ_MAX: Final = 64  # entries at a time
 CALL_S: Final = 10.0
+KEPT_S: Final = 1.0  # for a consumer that has asked before: its leader may be gone
 # A trim that Kafka does not get done is given up there, then here, before anybody waits in vain.
 TRIM_S: Final = 5.0
 TRIM_REQUEST_S: Final = 8.0
@@ -226,6 +228,8 @@ class KafkaLog:
         self._prepared = False
         # Calls that wait for an answer; what is read has threads of its own.
         self._calls = ThreadPoolExecutor(2, thread_name_prefix="kafka-calls")
+        self._asking = ThreadPoolExecutor(1, thread_name_prefix="kafka-end")
+        self._ends = _Ends(settings, topic, partition)
 
     async def claim(self, fence: bytes) -> Offset:
         """Append a fence; as `ReplicatedLog.claim`."""
@@ -258,24 +262,28 @@ class KafkaLog:
 
     async def trim(self, offset: Offset) -> None:
         """Have what is before `offset` deleted; as `ReplicatedLog.trim`."""
-        await self._call(self._trim, offset)
+        await self._call(self._calls, self._trim, offset)
 
     async def end(self) -> Offset:
         """Return the offset behind the last entry; as `ReplicatedLog.end`."""
-        return int(await self._call(self._end))
+        return int(await self._call(self._asking, self._ends.end))
 
     async def close(self) -> None:
         """Let the log go; as `ReplicatedLog.close`."""
         await asyncio.gather(self._writer.close(), self._canary.close())
         self._calls.shutdown(wait=False, cancel_futures=True)
+        self._asking.submit(self._ends.close)
+        self._asking.shutdown(wait=False)
 
-    async def _call(self, call: Callable[..., Any], *arguments: Any) -> Any:
+    async def _call(
+        self, threads: ThreadPoolExecutor, call: Callable[..., Any], *arguments: Any
+    ) -> Any:
         """Call in a thread, again where a partition has no leader yet, or another one now."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + CALL_S
         while True:
             try:
-                return await loop.run_in_executor(self._calls, call, *arguments)
+                return await loop.run_in_executor(threads, call, *arguments)
             except TimeoutError as error:
                 raise LogUnavailableError("Kafka does not answer") from error
             except KafkaException as error:
@@ -292,14 +300,45 @@ class KafkaLog:
         for future in futures.values():
             future.result(CALL_S)
 
-    def _end(self) -> Offset:
-        with_group = {**self._settings, **CONSUMER, "group.id": _no_group()}
-        consumer = Consumer(with_group)
-        try:
-            _, end = consumer.get_watermark_offsets(TopicPartition(*self._place), CALL_S)
-        finally:
+
+class _Ends:
+    """Asks where a partition ends, again and again; used in one thread.
+
+    Its consumer stays: to connect and log in may take longer than a standby takes for an answer.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], topic: str, partition: int) -> None:
+        self._settings = {**settings, **CONSUMER, "group.id": _no_group()}
+        self._place = topic, partition
+        self._consumer: Any = None
+
+    def end(self) -> Offset:
+        """Ask; another consumer, which looks for the leader anew, if the one that is kept fails.
+
+        Raises KafkaException, TimeoutError.
+        """
+        if self._consumer is not None:
+            with suppress(KafkaException, TimeoutError):
+                return self._ask(KEPT_S)
+        self._consumer = Consumer(self._settings)
+        return self._ask(CALL_S)
+
+    def close(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
             consumer.close()
-        return int(end)
+
+    def _ask(self, wait_s: float) -> Offset:
+        end: Offset | None = None
+        try:
+            marks = self._consumer.get_watermark_offsets(TopicPartition(*self._place), wait_s)
+            end = None if marks is None else int(marks[1])
+        finally:
+            if end is None:
+                self.close()
+        if end is None:
+            raise TimeoutError
+        return end
 
 
 async def tail_partition(

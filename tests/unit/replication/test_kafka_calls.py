@@ -1,14 +1,16 @@
 """What is asked of Kafka and waited for: that no answer is one, and what is kept to ask again."""
 
+import asyncio
 from concurrent.futures import Future
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from latermq_broker.deferred import Later
 from latermq_broker.errors import LogUnavailableError
 from latermq_broker.replication import kafka_log
-from latermq_broker.replication.kafka_log import KafkaLog
+from latermq_broker.replication.kafka_log import CALL_S, KEPT_S, KafkaLog
 
 
 class Mute:
@@ -67,3 +69,73 @@ async def test_who_reads_has_sent_a_canary_before_one_is_waited_for(
     assert (writer.prepared, writer.appended) == (3, [])
     assert len(canary.appended) == 1
     await log.close()
+
+
+class Asked:
+    """A consumer that tells where a partition ends; or not, once."""
+
+    made: list["Asked"]
+    error: Exception | None = None
+
+    def __init__(self, _: dict[str, Any]) -> None:
+        self.closed = False
+        self.waits_s: list[float] = []
+        Asked.made.append(self)
+
+    def get_watermark_offsets(self, _: Any, wait_s: float) -> tuple[int, int] | None:
+        self.waits_s.append(wait_s)
+        error, Asked.error = Asked.error, None
+        if isinstance(error, TimeoutError):
+            return None
+        if error is not None:
+            raise error
+        return 3, 20
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
+    Asked.made, Asked.error = [], None
+    monkeypatch.setattr(kafka_log, "Consumer", Asked)
+    return Asked.made
+
+
+async def closed(log: KafkaLog) -> None:
+    await log.close()
+    await asyncio.to_thread(log._asking.shutdown)
+
+
+async def test_the_end_is_asked_for_by_one_consumer(asked: list[Asked]) -> None:
+    """Each new one connects and logs in; where that takes 500 ms nobody ever took over."""
+    log = KafkaLog({}, "topic", 0, "canary")
+    assert await asyncio.gather(*(log.end() for _ in range(5))) == [20] * 5
+    assert [each.closed for each in asked] == [False]
+    await closed(log)
+    assert [each.closed for each in asked] == [True]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [KafkaException(KafkaError(KafkaError._TRANSPORT, "broken")), TimeoutError()],
+)
+async def test_after_an_error_another_one_asks(asked: list[Asked], error: Exception) -> None:
+    """A new one that cannot either says so; one that was kept may know a leader that is gone."""
+    log = KafkaLog({}, "topic", 0, "canary")
+    Asked.error = error
+    with pytest.raises(LogUnavailableError):
+        await log.end()
+    assert await log.end() == 20
+    Asked.error = error
+    assert await log.end() == 20
+    assert [each.closed for each in asked] == [True, True, False]
+    assert asked[1].waits_s == [CALL_S, KEPT_S]
+    await closed(log)
+
+
+async def test_while_there_is_no_leader_it_is_asked_again(asked: list[Asked]) -> None:
+    log = KafkaLog({}, "topic", 0, "canary")
+    Asked.error = KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, "an election"))
+    assert await log.end() == 20
+    await closed(log)
