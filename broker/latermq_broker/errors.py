@@ -24,6 +24,10 @@ class ConfigError(LaterMQError):
         self.reason = reason
 
 
+class UnansweredError(ConfigError):
+    """Nobody answers where a setting says; nothing is wrong with starting again."""
+
+
 class HandoverError(LaterMQError):
     """The broker that runs cannot be replaced; it runs on."""
 

@@ -26,7 +26,7 @@ from latermq_broker.clock import SystemClock
 from latermq_broker.config.config import Config, Flush
 from latermq_broker.config.server_transport import Transport
 from latermq_broker.engine.engine import Engine
-from latermq_broker.errors import StoreError
+from latermq_broker.errors import FencedError, StoreError
 from latermq_broker.handover.passing import MeetingPoint, Port
 from latermq_broker.handover.replacing import (
     LISTEN,
@@ -72,6 +72,7 @@ REFUSED: Final = 2  # bad input: flags, configuration, port, data directory
 STORE_FAILED: Final = (
     3  # damaged log, failed write or sync; a restart recovers or says what is lost
 )
+TRY_AGAIN: Final = 4  # another broker owns the replicated log; started again, this one stands by
 
 HANDED_OVER: Final = -1  # no exit code: the process goes on, as a standby
 
@@ -156,6 +157,8 @@ def run_replica(
     replace: bool = False,
 ) -> int:
     """Stand by for a replicated log, then serve it, until a signal or a failure; the exit code.
+
+    It is CLEAN, STORE_FAILED or TRY_AGAIN.
 
     Args:
         announce: gets `latermq standing by`, and when it serves `latermq ready on HOST:PORT`.
@@ -299,7 +302,7 @@ async def _serve(
             owned=owner is not None,
         )
     if not closed:
-        return STORE_FAILED
+        return TRY_AGAIN if isinstance(ending.failure, FencedError) else STORE_FAILED
     return HANDED_OVER if ending.goes_on else CLEAN
 
 

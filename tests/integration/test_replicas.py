@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from latermq_broker.config.config import Config, StoreConfig
 from latermq_broker.engine.engine import Engine
-from latermq_broker.runtime import CLEAN, STORE_FAILED
+from latermq_broker.runtime import CLEAN, TRY_AGAIN
 from latermq_broker.store.directory import LOG_NAME, REPLICA_NAME, take_lock
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.store import Store
@@ -236,7 +236,7 @@ def test_an_owner_that_was_stopped_ends_when_it_goes_on(
             a.go_on()
             ended = a.wait_end()
             load.wait_more(20, b.endpoint)
-        assert ended.code == STORE_FAILED
+        assert ended.code == TRY_AGAIN
         assert "another broker has taken over this shard" in ended.stderr
         first_s = min(sent.at_s for sent in load.acknowledged if sent.endpoint == b.endpoint)
         late = [sent for sent in load.acknowledged if sent.endpoint != b.endpoint]

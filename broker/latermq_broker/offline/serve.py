@@ -15,6 +15,7 @@ from latermq_broker.errors import (
     StoreError,
     StoreLockedError,
     StoreUnusableError,
+    UnansweredError,
     UnsupportedFormatError,
 )
 from latermq_cli.connection.options import example
@@ -32,6 +33,12 @@ class StoreFailedError(CommandError):
     exit_code = 3
 
 
+class TryAgainError(CommandError):
+    """Nothing of this broker is wrong, and it is to be started again; exit code 4."""
+
+    exit_code = 4
+
+
 @click.command(
     epilog=example(
         "latermq serve",
@@ -45,7 +52,9 @@ class StoreFailedError(CommandError):
     "  1  an unexpected failure\n"
     "  2  refused to start: flags, configuration, port or data directory; or who is replaced "
     "does not go\n"
-    "  3  the store failed: damaged log, failed write or sync"
+    "  3  the store failed: damaged log, failed write or sync; or Kafka has lost what it had\n"
+    "  4  with [replication]: another broker owns the log now, or Kafka did not answer at the "
+    "start; start it again"
 )
 @click.option(
     "--listen",
@@ -147,6 +156,8 @@ def serve(
 
             return runtime.run_replica(config, click.echo, replica_on_kafka, replace=replace)
         return runtime.run(config, click.echo, replace=replace)
+    except UnansweredError as error:
+        raise TryAgainError(str(error)) from error
     except REFUSALS as error:
         raise RefusedError(str(error)) from error
     except StoreError as error:

@@ -16,11 +16,20 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
-from latermq_broker.errors import ConfigError
+from latermq_broker.errors import ConfigError, UnansweredError
 
 log = logging.getLogger("latermq.replication")
 
 CALL_S: Final = 30.0
+# Kafka gives up first, then its client, both before whoever waits does.
+REQUEST_S: Final = 25.0
+OPERATION_S: Final = 20.0
+SILENCE: Final = frozenset(
+    [
+        KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._TRANSPORT,
+        KafkaError.REQUEST_TIMED_OUT,
+    ]
+)  # fmt: skip
 SETTING: Final = "replication.kafka"
 MESSAGE_BYTES_MIN: Final = 1_000_000
 FOR_EVER: Final = "-1"
@@ -88,7 +97,8 @@ def ensure_topics(settings: Mapping[str, Any], wanted: Wanted) -> None:
     """Make the topics that are missing, and look at the log's.
 
     Raises:
-        ConfigError: Kafka does not answer, refuses, or the log's topic is not as it must be.
+        UnansweredError: Kafka does not answer.
+        ConfigError: it refuses, or the log's topic is not as it must be.
     """
     try:
         admin = AdminClient(dict(settings))
@@ -99,8 +109,11 @@ def ensure_topics(settings: Mapping[str, Any], wanted: Wanted) -> None:
             *_faults_of_place(admin, wanted, settings),
             *_faults_of_config(there, wanted.log_topic, wanted.log_config, settings),
         ]
+    except TimeoutError as error:
+        raise UnansweredError(SETTING, f"Kafka did not answer within {CALL_S:.0f} s") from error
     except KafkaException as error:
-        raise ConfigError(SETTING, f"Kafka says: {error.args[0]}") from error
+        kind = UnansweredError if error.args[0].code() in SILENCE else ConfigError
+        raise kind(SETTING, f"Kafka says: {error.args[0]}") from error
     if faults:
         raise ConfigError(SETTING, f"topic {wanted.log_topic} " + "; ".join(faults))
     if there.get("flush.messages", "1") != "1":
@@ -148,6 +161,8 @@ def _ensure_members(admin: Any, wanted: Wanted, settings: Mapping[str, Any]) -> 
     try:
         _create(admin, name, 1, wanted.replicas, config)
         faults = "; ".join(_faults_of_config(_config_of(admin, name), name, config, settings))
+    except TimeoutError:
+        faults = "cannot be used: Kafka does not answer"
     except KafkaException as error:
         faults = f"cannot be used: {error.args[0]}"
     if faults:
@@ -157,7 +172,10 @@ def _ensure_members(admin: Any, wanted: Wanted, settings: Mapping[str, Any]) -> 
 def _create(admin: Any, name: str, partitions: int, replicas: int, config: dict[str, str]) -> None:
     topic = NewTopic(name, partitions, replicas, config=config)
     try:
-        admin.create_topics([topic], operation_timeout=CALL_S)[name].result(CALL_S)
+        futures = admin.create_topics(
+            [topic], request_timeout=REQUEST_S, operation_timeout=OPERATION_S
+        )
+        futures[name].result(CALL_S)
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise
@@ -203,7 +221,7 @@ def warn_of_few_in_sync(wanted: Wanted, partitions: Iterable[Any]) -> None:
 
 def _config_of(admin: Any, name: str) -> dict[str, str]:
     resource = ConfigResource(ResourceType.TOPIC, name)
-    (future,) = admin.describe_configs([resource], request_timeout=CALL_S).values()
+    (future,) = admin.describe_configs([resource], request_timeout=REQUEST_S).values()
     return {key: entry.value for key, entry in future.result(CALL_S).items()}
 
 

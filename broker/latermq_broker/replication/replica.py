@@ -1,6 +1,6 @@
 """One broker's part in a replicated log: follow, take over when nobody owns it, own it.
 
-    follow ──silence──► claim ──► own ──fenced──► exit, code 3
+    follow ──silence──► claim ──► own ──fenced──► exit, code 4
       ▲  ▲ └─handed over─┘│        │
       │  └────────────────│────────┘ handed over
       └─somebody was faster

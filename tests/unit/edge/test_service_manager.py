@@ -14,6 +14,7 @@ from typing import Final
 import pytest
 
 from latermq_broker.observability.service_manager import ServiceNotices
+from latermq_broker.runtime import REFUSED, STORE_FAILED, TRY_AGAIN
 from latermq_cli.root import latermq
 
 UNIT: Final = Path(__file__).resolve().parents[3] / "docs" / "operating" / "latermq.service"
@@ -107,7 +108,10 @@ def test_the_unit_starts_what_there_is() -> None:
     assert {word for word in words if word.startswith("--")} <= options
     assert service["Type"] == "notify"
     assert service["StateDirectory"] in service["ExecStart"]
-    assert service["RestartPreventExitStatus"] == "2 3"
+    prevented = service["RestartPreventExitStatus"].split()
+    assert prevented == [str(REFUSED), str(STORE_FAILED)]
+    assert str(TRY_AGAIN) not in prevented, "an owner that was replaced never stands by"
+    assert service["Restart"] == "on-failure"
 
 
 def test_the_unit_lets_the_scrub_step_back() -> None:

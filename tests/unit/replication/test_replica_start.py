@@ -106,7 +106,7 @@ def test_who_loses_the_log_before_it_serves_opens_no_port(tmp_path: Path) -> Non
         log.entries.append(encode_batch(fence_of(cluster_hash("shop"), 0, 9, 9)))
 
     code, said = served(tmp_path, somebody_else)
-    assert code == runtime.STORE_FAILED
+    assert code == runtime.TRY_AGAIN
     assert said == ["latermq standing by"]
 
 
