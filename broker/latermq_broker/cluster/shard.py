@@ -32,7 +32,7 @@ from latermq_broker.cluster.shard_headers import is_forwarded, signature_headers
 from latermq_broker.config.config import Config
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import Group, Topic, TopicType
-from latermq_broker.errors import BadRequestError, InternalServerError, StoreError
+from latermq_broker.errors import BadRequestError, InternalServerError, RequestError, StoreError
 from latermq_broker.services.call.answers import ADMIN, MESSAGING, Caller, ok_status
 from latermq_broker.services.call.handler import Call, Committer, MethodTable
 from latermq_broker.services.clients.pushed_settings import push_settings
@@ -51,6 +51,10 @@ CLUSTER: Final = "Cluster"
 COPY: Final = "/latermq.v1.Cluster/CopyCatalogue"
 COPY_S_MAX: Final = 15.0  # longer than a copy waits for a change
 ASK_AGAIN_S: Final = 0.5  # a shard 0 that does not answer
+# No answer, no room for it; or what a newer version of shard 0 has, and this one cannot read.
+NOT_COPIED: Final = (
+    PeerError, DecodeError, StoreError, OSError, RequestError, LookupError, TypeError, ValueError
+)  # fmt: skip
 FIRST_COPY_S: Final = 2.0  # a shard that has a catalogue waits so long for a newer one
 SENT_ON: Final = (
     f"{MESSAGING}/SendMessage", f"{MESSAGING}/EndTransaction", f"{MESSAGING}/RecallMessage",
@@ -219,7 +223,7 @@ class Shard:
         await self._peers.close()
 
     async def _keep_copying(self, copy: CatalogueCopy) -> None:
-        reached = True
+        said: type[Exception] | None = None  # what is the matter, as it was told
         while True:
             self._news.clear()
             try:
@@ -228,12 +232,12 @@ class Shard:
                     continue  # there are news: asked again, they are told
                 if await copy.take(answer):
                     self._copied.set()
-                    reached = True
+                    said = None
                     continue
-            except (PeerError, DecodeError, StoreError, OSError) as error:
-                if reached:
-                    log.warning("the catalogue is not copied", extra={"reason": str(error)})
-                reached = False
+            except NOT_COPIED as error:
+                if said is not type(error):
+                    log.warning("the catalogue is not copied", extra={"reason": repr(error)})
+                said = type(error)
             await asyncio.sleep(ASK_AGAIN_S)
 
     async def _answer(
