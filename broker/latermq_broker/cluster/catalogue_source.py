@@ -28,7 +28,7 @@ from latermq_broker.cluster.catalogue_entries import (
 )
 from latermq_broker.cluster.catalogue_file import read_memory, write_memory
 from latermq_broker.engine.engine import Engine
-from latermq_broker.errors import RequestError
+from latermq_broker.errors import BadRequestError, RequestError
 from latermq_broker.services.call.answers import Caller, ok_status
 from latermq_broker.services.call.handler import Committer
 from latermq_proto.latermq.v1 import cluster_pb2
@@ -40,6 +40,7 @@ SPREAD_S_MAX: Final = 2.0  # until a shard that does not ask is taken for away
 PRESENT_S: Final = 15.0  # a shard asked so lately, or is not there
 STARTING_S: Final = 5.0  # all are there, of which a new life of this one has not heard yet
 DELETED_MAX: Final = 1_000  # of a kind
+DIGITS_MAX: Final = 20  # of a version's number
 CHANGES_MAX: Final = 1_000  # versions back: a shard that has an older one is given everything
 
 
@@ -105,7 +106,12 @@ class CatalogueSource:
     async def copy_catalogue(
         self, request: cluster_pb2.CopyCatalogueRequest, caller: Caller
     ) -> cluster_pb2.CopyCatalogueResponse:
-        """Answer CopyCatalogue of cluster.proto."""
+        """Answer CopyCatalogue of cluster.proto. Raises BadRequestError: no other shard asks."""
+        if request.shard not in self._others:
+            raise BadRequestError(
+                f"there is no shard {request.shard} that copies the catalogue: there are "
+                f"{len(self._others)}, from 1"
+            )
         await self._take(request)
         self._look()  # what is answered is what the version has, and no deletion is untold
         if request.version == self.version:
@@ -125,9 +131,10 @@ class CatalogueSource:
     def _since(self, version: str) -> Change | None:
         """Give all that changed since a version; None: that is not known any more."""
         life, _, number = version.rpartition(".")
-        if life != self._life or not 0 < (count := self._number - int(number)) <= len(
-            self._changes
-        ):
+        if life != self._life or not number.isdecimal() or len(number) > DIGITS_MAX:
+            return None
+        count = self._number - int(number)
+        if not 0 < count <= len(self._changes):
             return None
         changes = [self._changes[-each] for each in range(1, count + 1)]
         keys = frozenset[Key]().union(*(change.keys for change in changes))

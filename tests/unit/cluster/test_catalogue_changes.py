@@ -16,7 +16,7 @@ from latermq_broker.cluster import catalogue_copy, catalogue_source
 from latermq_broker.cluster.catalogue_copy import CatalogueCopy
 from latermq_broker.cluster.catalogue_file import add_to_memory, read_memory, write_memory
 from latermq_broker.cluster.catalogue_source import CatalogueSource
-from latermq_broker.errors import StoreUnusableError
+from latermq_broker.errors import BadRequestError, StoreUnusableError
 from latermq_broker.services.call.answers import Caller
 from latermq_broker.store.directory import CATALOGUE_NAME
 from latermq_proto.latermq.v1 import cluster_pb2
@@ -244,6 +244,30 @@ async def test_a_shard_that_has_not_asked_yet_is_waited_for(
         await pair.copied()
     await spread
     assert pair.other.engine.catalog.group("one") is not None
+    pair.close()
+
+
+@pytest.mark.parametrize("shard", [-1, 0, 2, 1 << 30])
+async def test_no_shard_that_there_is_not_copies(tmp_path: Path, shard: int) -> None:
+    """It was waited for with each change, for 15 s."""
+    pair = Pair(tmp_path)
+    request = cluster_pb2.CopyCatalogueRequest(shard=shard, version=pair.source.version)
+    with pytest.raises(BadRequestError, match="there is no shard"):
+        await pair.source.copy_catalogue(request, Caller("", FakeCall()))
+    assert set(pair.source._shards) == {1}
+    pair.close()
+
+
+@pytest.mark.parametrize("number", ["x", "", "-1", "²", "1" * 5_000, "99"])
+async def test_a_version_that_never_was_is_answered_with_everything(
+    tmp_path: Path, number: str
+) -> None:
+    pair = Pair(tmp_path)
+    pair.make(pair.first, "one")
+    life, _, _ = pair.source.version.rpartition(".")
+    request = cluster_pb2.CopyCatalogueRequest(shard=1, version=f"{life}.{number}", changes=True)
+    answer = await pair.source.copy_catalogue(request, Caller("", FakeCall()))
+    assert (answer.changes, len(answer.groups)) == (False, 1)
     pair.close()
 
 
