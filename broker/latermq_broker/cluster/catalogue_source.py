@@ -94,6 +94,7 @@ class CatalogueSource:
         self._number = 1
         self._changed = asyncio.Event()  # replaced each time it is set
         self._asked = asyncio.Event()  # likewise
+        self._drains = False
         asked_s = self._loop.time() - PRESENT_S + STARTING_S
         self._others: Final = range(1, shards)
         self._shards = dict.fromkeys(self._others, (0, asked_s))  # what each has, when it asked
@@ -192,6 +193,7 @@ class CatalogueSource:
 
     def drain(self) -> None:
         """Answer the copies that wait: this shard goes down."""
+        self._drains = True
         self._changed.set()  # and stays so: who asks again does not wait
 
     def _look(self) -> None:
@@ -214,7 +216,8 @@ class CatalogueSource:
         self._changes.append(Change(keys, tuple(deleted), rights=seen[1:] != before[1:]))
         self._number += 1
         self._changed.set()
-        self._changed = asyncio.Event()
+        if not self._drains:
+            self._changed = asyncio.Event()
 
     async def _take(self, request: cluster_pb2.CopyCatalogueRequest) -> None:
         """Make what first use made in another shard, unless it is here by now."""

@@ -271,6 +271,20 @@ async def test_a_version_that_never_was_is_answered_with_everything(
     pair.close()
 
 
+async def test_who_drains_has_nobody_wait_though_something_changes(tmp_path: Path) -> None:
+    """What a last send makes would have the others park until they are cut off."""
+    pair = Pair(tmp_path)
+    pair.source.drain()
+    pair.make(pair.first, "one")
+    await pair.copied()
+    request = pair.copy.request()
+    assert request.wait_ms >= 10_000
+    call = pair.source.copy_catalogue(request, Caller("", FakeCall()))
+    answer = await asyncio.wait_for(call, 5.0)
+    assert answer.version == request.version
+    pair.close()
+
+
 async def test_a_file_that_was_taken_away_is_not_begun_with_a_change(tmp_path: Path) -> None:
     pair = Pair(tmp_path)
     for name in ("one", "two"):
