@@ -171,6 +171,8 @@ class LocalCopy:
         """Make what was read so far durable, in a thread, and say so in the note."""
         if self._behind is not None or not self.reader.between_groups:
             return  # the next time
+        if self.store.log.segments:  # else the note is longer with each segment that there was
+            self.reader.forget_before(self.store.log.segments[0].base)
         unsynced, self._unsynced = self._unsynced, []
         first = self.store.log.row.row[0].base if unsynced else 0
         segments = [each for each in unsynced if each.base >= first]  # others were dropped

@@ -323,10 +323,9 @@ class Owner:
         if self._dropped is not None and self._tenure.valid_end >= self._dropped[1]:
             start, self._dropped = self._dropped[0], None
             self._trimmed = start
-            segments = self._tenure.reader.segments
-            offset = segments.get(start)
-            for base in [base for base in segments if base < start]:
-                del segments[base]
+            reader = self._tenure.reader
+            offset = reader.segments.get(start)
+            reader.forget_before(start)
             if offset is not None:
                 self._begin_task(_trim_before(self._replicated_log, offset))
         start = self._log.segments[0].base

@@ -74,6 +74,11 @@ class Reader:
         self.standing, self.offset = None, offset
         self._begun.clear()
 
+    def forget_before(self, base: int) -> None:
+        """Forget where segments begin that lie before the one at `base`: they were dropped."""
+        for former in [each for each in self.segments if each < base]:
+            del self.segments[former]
+
     def skip(self, batch: Batch, offset: Offset) -> Verdict:
         """Take the next entry without reading it: the batch that stands there is known."""
         assert self.standing is not None

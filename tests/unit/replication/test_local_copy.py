@@ -283,3 +283,15 @@ def test_nobody_goes_on_with_it_alone_and_nobody_repairs_it(tmp_path: Path) -> N
     ended = CliRunner().invoke(repair, [str(tmp_path), "--skip", "--yes"])
     assert ended.exit_code == 2
     assert "fills it again from the replicated log" in ended.output
+
+
+def test_a_note_forgets_segments_that_are_gone(tmp_path: Path) -> None:
+    """Else that of a standby, and what it writes every few seconds, grows as long as it stands."""
+    copy = opened(tmp_path)
+    feed(copy, 0, 4)
+    keep(copy)
+    copy.store.log.row.drop_before(SIZE)
+    keep(copy)
+    assert copy.note.segments == ((SIZE, 3),)
+    assert read_note(RealFiles(), tmp_path) == copy.note
+    copy.close()
