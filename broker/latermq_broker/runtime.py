@@ -69,9 +69,7 @@ SWITCH_INTERVAL_S: Final = 0.000_5  # how long a thread that computes may keep t
 CLEAN: Final = 0
 FAILED: Final = 1  # a bug, or a failure nobody planned for
 REFUSED: Final = 2  # bad input: flags, configuration, port, data directory
-STORE_FAILED: Final = (
-    3  # damaged log, failed write or sync; a restart recovers or says what is lost
-)
+STORE_FAILED: Final = 3  # damaged log, failed write or sync; a start recovers or says what is lost
 TRY_AGAIN: Final = 4  # another broker owns the replicated log; started again, this one stands by
 
 HANDED_OVER: Final = -1  # no exit code: the process goes on, as a standby
@@ -80,7 +78,7 @@ LAST_WORDS_MS: Final = 1_000  # to hand a replicated log over
 
 
 def run(config: Config, announce: Callable[[str], None], *, replace: bool = False) -> int:
-    """Serve until a signal or a failure; the exit code, CLEAN or STORE_FAILED.
+    """Serve until a signal or a failure; the exit code, CLEAN, STORE_FAILED or TRY_AGAIN.
 
     Args:
         announce: gets `latermq ready on HOST:PORT`, when calls are served.

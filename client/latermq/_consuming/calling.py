@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from contextvars import copy_context
 from datetime import timedelta
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from latermq._connection.tasks import Tasks
 from latermq._consuming.inbox import Inbox
@@ -25,6 +25,7 @@ Listener: TypeAlias = HandleNext
 BatchListener: TypeAlias = Callable[[list[Delivery]], Awaitable[int | ConsumeResult | None]]
 Turn: TypeAlias = Callable[[], Awaitable[None]]
 Judge: TypeAlias = Callable[[Exception], Verdict]
+Returned = TypeVar("Returned")
 
 
 class Batch(NamedTuple):
@@ -85,6 +86,25 @@ async def result_of(returned: Any) -> Any:
     return result
 
 
+class HandlerCancelledError(Exception):
+    """A handler raised CancelledError, and nobody cancelled its call; told as the failure."""
+
+
+async def failed_if_cancelled(call: Awaitable[Returned]) -> Returned:
+    """Await a call of a user's function, whose own CancelledError is a failure as any other.
+
+    It comes from what the function awaits. Passed on, it would be taken for the consumer's end: the
+    message would be given back, uncounted, and come again at once, for ever.
+    """
+    try:
+        return await call
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise  # somebody did cancel it
+        raise HandlerCancelledError("the handler raised CancelledError") from error
+
+
 def _yields(given: object) -> TypeError:
     name = getattr(given, "__name__", repr(given))
     return TypeError(f"{name} yields, and nobody would iterate over it: a listener returns")
@@ -120,6 +140,10 @@ def done_reader(listener: Callable[..., object]) -> Callable[[object, int], int]
         raise ValueError(f"{name} returns None, or how many of its {count} are done: {result!r}")
 
     return done
+
+
+async def _called(listener: Listener, delivery: Delivery) -> Any:
+    return await result_of(await listener(delivery))
 
 
 class Calls:
@@ -199,7 +223,7 @@ class Calls:
         began_s = loop.time()
         async with delivery:
             try:
-                result = await result_of(await listener(delivery))
+                result = await failed_if_cancelled(_called(listener, delivery))
             except Exception as error:
                 if self._handling.judge is not None:
                     delivery._verdict = self._handling.judge(error)
@@ -220,7 +244,7 @@ class Calls:
         began_s = loop.time()
         try:
             try:
-                done = await listener(deliveries)
+                done = await failed_if_cancelled(listener(deliveries))
                 if done < count:
                     why = f"{done} of the {count} of its batch were done before it"
                     log.warning(

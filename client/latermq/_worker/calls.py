@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, get_args, get_origin, get_type_hints
 
 from latermq._consuming.calling import (
     done_reader,
+    failed_if_cancelled,
     in_thread,
     refuse_generator,
     result_is_due,
@@ -151,7 +152,7 @@ class Call:
     async def _in_time(self, given: tuple[Any, ...]) -> Any:
         try:
             async with asyncio.timeout(self._timeout_s) as limit:
-                return await self._run(given)
+                return await failed_if_cancelled(self._run(given))
         except TimeoutError:
             if not limit.expired():
                 raise  # the function's own

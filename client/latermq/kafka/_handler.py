@@ -7,17 +7,18 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any, Final, TypeAlias
 
-from latermq._consuming.calling import in_thread, refuse_generator, result_of
+from latermq._consuming.calling import (
+    failed_if_cancelled,
+    in_thread,
+    refuse_generator,
+    result_of,
+)
 from latermq._values.arguments import wrong
 from latermq.kafka._record import Record
 
 HandlerFunction: TypeAlias = Callable[[Record], Any]
 
 THREADS_MAX: Final = 64  # of a handler that is not `async`
-
-
-class HandlerCancelledError(Exception):
-    """A handler raised CancelledError, and nobody cancelled its call; told as the failure."""
 
 
 class Handler:
@@ -46,13 +47,7 @@ class Handler:
 
     async def __call__(self, record: Record) -> None:
         """Call the function. Raises what it raises, TimeoutError and HandlerCancelledError."""
-        try:
-            await self._in_time(record)
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise  # the bridge ends
-            raise HandlerCancelledError("the handler raised CancelledError") from error
+        await failed_if_cancelled(self._in_time(record))
 
     def close(self) -> None:
         """Begin no more calls in threads; those that run cannot be stopped."""

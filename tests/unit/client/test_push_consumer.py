@@ -271,6 +271,39 @@ async def test_what_a_listener_returns_or_raises(broker: ScriptedBroker, connect
 
 
 @virtually
+async def test_a_listener_that_raises_cancelled_error_has_failed(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    """Taken for the consumer's end, it came again at once, uncounted, for ever."""
+    broker.deliver(b"one")
+    broker.deliver(b"two")
+    async with connect() as mq:
+        single = mq.push_consumer("orders", group="billing")
+
+        @single.listener
+        async def bill(delivery: Delivery) -> None:
+            cancelled = asyncio.ensure_future(asyncio.sleep(60))
+            cancelled.cancel()
+            await cancelled
+
+        async with single:
+            await asyncio.sleep(1)
+        broker.deliver(b"three")
+        several = mq.push_consumer("orders", group="billing")
+
+        @several.batch_listener(1)
+        async def bill_all(deliveries: list[Delivery]) -> None:
+            raise asyncio.CancelledError
+
+        async with several:
+            await asyncio.sleep(1)
+    nacks = broker.named("ChangeInvisibleDuration")
+    assert [each.request.message_id for each in nacks] == ["id-1", "id-2", "id-3"]
+    assert not any(each.request.suspend for each in nacks)
+    assert {each.failure.class_name for each in nacks} == {"HandlerCancelledError"}
+
+
+@virtually
 async def test_none_where_a_result_is_due_means_later(
     broker: ScriptedBroker, connect: Connect
 ) -> None:

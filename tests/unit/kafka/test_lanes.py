@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from latermq import Message
+from latermq._consuming.calling import HandlerCancelledError
 from latermq._worker.verdicts import Rules
 from latermq.errors import DiskFullError
 from latermq.kafka import KafkaApp, Record
 from latermq.kafka._bridge import Bridge, Place
-from latermq.kafka._handler import Handler, HandlerCancelledError
+from latermq.kafka._handler import Handler
 from latermq.kafka._lanes import KafkaLanes
 
 
