@@ -1,8 +1,8 @@
 """`latermq serve --shards N`: a broker process per shard, and nothing else in this one.
 
     started ──ready──→ serves ──ended with 0──→ gone: stopped, or replaced by another process
-       ↑                  │                 └─ before it ever served: refused, all end
-       └──── backoff ←────┴─ ended otherwise: one line in the log
+       ↑                  │                 └─ before it ever served: refused, all end,
+       └──── backoff ←────┴─ ended otherwise: one line in the log    if not with TRY_AGAIN
 
 With `[replication]` a shard stands by until it owns its log; that is as good as to serve.
 
@@ -33,6 +33,7 @@ from latermq_broker.transport.listener import bound
 log = logging.getLogger("latermq.cluster")
 
 CLEAN: Final = 0
+TRY_AGAIN: Final = 4  # of `latermq serve`: Kafka does not answer yet, or another owns the log
 PORT_MAX: Final = 65_535
 ROWS_TRIED_MAX: Final = 50
 BACKOFF_S: Final = (0.1, 0.5, 2.0, 5.0, 10.0)  # before a shard is started again
@@ -67,7 +68,7 @@ def run(
         replace: take over from the shards that run.
 
     Returns:
-        The exit code: 0, or the largest of a shard's.
+        The exit code: 0, or the largest of a shard's; TRY_AGAIN if there is no other.
 
     Raises:
         ConfigError: the configuration says otherwise where the shards are, or a port is taken.
@@ -181,7 +182,8 @@ class Supervisor:
             else:
                 self._stop()
         await asyncio.gather(*lives)
-        return max(child.code for child in self._children)
+        codes = [child.code for child in self._children]
+        return max((code for code in codes if code != TRY_AGAIN), default=TRY_AGAIN) or max(codes)
 
     def _announcement(self) -> str:
         first, *others = self._addresses
@@ -203,7 +205,10 @@ class Supervisor:
         while True:
             began_s = loop.time()
             await self._one_life(child, replace=replace)
-            refused = not child.serves and not (replace and child.number)
+            early = not child.serves and not (replace and child.number)
+            refused = early and child.code != TRY_AGAIN
+            if refused and not self._stopping.is_set():
+                self._stop()  # `run` may wait for one that is tried again
             if child.code == CLEAN or refused or self._stopping.is_set():
                 if child.code == CLEAN and not self._stopping.is_set():
                     log.info("shard ended in order", extra={"shard": child.number})

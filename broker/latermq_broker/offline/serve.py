@@ -11,6 +11,7 @@ from latermq_broker.config.config import LOG_LEVELS, Flush, ServerConfig
 from latermq_broker.config.toml_file import load, to_toml
 from latermq_broker.errors import (
     ConfigError,
+    FencedError,
     HandoverError,
     StoreError,
     StoreLockedError,
@@ -156,7 +157,7 @@ def serve(
 
             return runtime.run_replica(config, click.echo, replica_on_kafka, replace=replace)
         return runtime.run(config, click.echo, replace=replace)
-    except UnansweredError as error:
+    except (UnansweredError, FencedError) as error:
         raise TryAgainError(str(error)) from error
     except REFUSALS as error:
         raise RefusedError(str(error)) from error

@@ -51,8 +51,8 @@ class Ending:
         self._over = True
 
     def failed(self, error: BaseException) -> None:
-        """Stop at once: the store failed."""
-        if self._over:
+        """Stop at once: the store failed. The first failure says why, others follow from it."""
+        if self._over or self.failure is not None:
             return
         log.critical("the store failed, going down", extra={"reason": str(error)})
         self.failure = error
