@@ -224,6 +224,10 @@ DEFAULT_RETRY_POLICY: Final = RetryPolicy(
 )
 
 
+# A broker refuses to be asked for more; a group's own backoff, which it keeps, may be longer.
+WAIT_MAX: Final = timedelta(hours=12)
+
+
 def wait_of(error: Exception, retry_in: WaitOf) -> timedelta | None:
     """Return the wait an exception names; None where it names none, or nothing that is one.
 
@@ -268,9 +272,8 @@ class _Calls(NamedTuple):
         """Return how long to wait after call `number`, which raised; None: it was the last."""
         if number >= self.tries or isinstance(error, self.give_up_on):
             return None
-        wait = wait_of(error, self.retry_in)
-        if wait is None:
-            wait = self.backoff.wait(number, random.random())
+        named = wait_of(error, self.retry_in)
+        wait = self.backoff.wait(number, random.random()) if named is None else min(named, WAIT_MAX)
         wait_s = wait.total_seconds()
         return wait_s if spent_s + wait_s < self.within_s else None
 

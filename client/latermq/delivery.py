@@ -25,8 +25,6 @@ from latermq.message import Received
 log = logging.getLogger("latermq.client")
 
 AT_ONCE: Final = timedelta(0)
-# A broker refuses to be asked for more; a group's own backoff, which it keeps, may be longer.
-WAIT_MAX: Final = timedelta(hours=12)
 _FIELDS: Final = tuple(field.name for field in fields(Received))
 
 

@@ -264,7 +264,8 @@ class PushConsumer:
         """Call the listener until the consumer is closed, by `close`, by cancelling this, or in the
         main thread by SIGTERM or SIGINT, unless the program has handlers of its own for them.
 
-        What is in hand then is finished, as `close` does; a second signal ends the process.
+        What is in hand then is finished, as `close` does, and this returns: Ctrl+C raises no
+        KeyboardInterrupt. A second signal ends the process.
         """
         if self._handling is None:
             raise ValueError("set a listener first")

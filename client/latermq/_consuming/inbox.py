@@ -54,8 +54,9 @@ class Window:
         self._receive_max = receive_max
         self._pause_s = receive_pause.total_seconds()
         self._next_s = 0.0
-        self._settled = 0  # since it became full
-        self._timer: asyncio.TimerHandle | None = None  # while it is full
+        self._full_s: float | None = None  # since when it is full
+        self._settled = 0  # since then
+        self._blocked_s = 0.0  # when it last kept a receive waiting
         self._warned = False
 
     def room(self) -> int:
@@ -79,41 +80,40 @@ class Window:
             if (room := self.room()) > 0:
                 return room if self._receive_max is None else min(room, self._receive_max)
             self._freed.clear()
-            if self._timer is None:
-                self._settled = 0
-                self._timer = loop.call_later(FULL_S, self._warn)
+            self._blocked_s = loop.time()
+            if self._full_s is None:
+                self._full_s, self._settled = self._blocked_s, 0
+            timer = loop.call_later(FULL_S, self._warn_stuck)
             try:
                 await self._freed.wait()
-            except asyncio.CancelledError:
-                self._stop_timer()
-                raise
+            finally:
+                timer.cancel()
 
-    def _warn(self) -> None:
+    def _warn_stuck(self) -> None:
         self._warned = True
-        if self._settled:
-            log.warning(
-                "a queue's window was full for %d s, though %d were settled: %d of %d messages and "
-                "%d of %d bytes are held; the listener is slower than what comes",
-                FULL_S, self._settled, self._count, self._count_max, self._bytes, self._bytes_max,
-            )  # fmt: skip
-            return
         log.warning(
             "nothing is received: %d of %d messages and %d of %d bytes are held, and none was "
             "settled for %d s",
             self._count, self._count_max, self._bytes, self._bytes_max, FULL_S,
         )  # fmt: skip
 
-    def _has_room_again(self) -> None:
-        """Know that it is not full any more, and say so if it was said that it is."""
-        self._stop_timer()
-        if self._warned:
-            self._warned = False
-            log.info("a queue's window has room again: %d messages are held in it", self._count)
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def _look_how_full(self, full_s: float) -> None:
+        """Tell of a window that is full since `full_s`, once, and once of its end."""
+        count_max, bytes_max = self._count_max * FULL_SHARE, self._bytes_max * FULL_SHARE
+        if self._count < count_max and self._bytes < bytes_max:
+            self._full_s = None
+            if self._warned:
+                self._warned = False
+                log.info("a queue's window has room again: %d messages are held in it", self._count)
+            return
+        now_s = asyncio.get_running_loop().time()
+        if not self._warned and now_s - full_s > FULL_S and now_s - self._blocked_s < FULL_S / 4:
+            self._warned = True
+            log.warning(
+                "a queue's window was full for %d s, though %d were settled: %d of %d messages and "
+                "%d of %d bytes are held; the listener is slower than what comes",
+                FULL_S, self._settled, self._count, self._count_max, self._bytes, self._bytes_max,
+            )  # fmt: skip
 
     def enter(self, size: int) -> None:
         self._count += 1
@@ -126,9 +126,8 @@ class Window:
         assert self._bytes >= 0
         self._settled += 1
         self._freed.set()
-        count_max, bytes_max = self._count_max * FULL_SHARE, self._bytes_max * FULL_SHARE
-        if self._timer is not None and self._count < count_max and self._bytes < bytes_max:
-            self._has_room_again()
+        if self._full_s is not None:
+            self._look_how_full(self._full_s)
 
 
 class Inbox:

@@ -14,9 +14,9 @@ from latermq._connection.transport import Metadata
 from latermq._values.endpoints import Endpoints
 from latermq._values.failure import Failure, describe, rejection, text_of
 from latermq._wire import messages as wire
-from latermq.backoff import SETTLE_BACKOFF, RetryPolicy
+from latermq.backoff import SETTLE_BACKOFF, WAIT_MAX, RetryPolicy
 from latermq.codes import Code
-from latermq.delivery import AT_ONCE, WAIT_MAX, Delivery, Outcome
+from latermq.delivery import AT_ONCE, Delivery, Outcome
 from latermq.errors import (
     ClosedError,
     InvalidReceiptHandleError,

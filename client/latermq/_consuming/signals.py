@@ -27,17 +27,24 @@ class Asked:
     def __init__(self, end: Callable[[], object], numbers: tuple[int, ...]) -> None:
         self.over = False
         self._end = end
-        self._was_asked = False
         self._before: dict[int, Any] = {number: signal.getsignal(number) for number in numbers}
+        self._left: dict[int, Any] = {}  # what it had signals do once it was asked
         for number in numbers:
             signal.signal(number, self)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        self.over = self._was_asked = True
+        if self.over:  # put back by somebody who heard signals after it
+            signal.signal(number, self.before(number))
+            signal.raise_signal(number)
+            return
+        self.over = True
         for each in self._before:
+            if not isinstance(signal.getsignal(each), Asked):
+                continue  # the program has one of its own by now
             # asyncio.run has a handler of its own for SIGINT, which would only cancel its task.
             is_int = each is signal.SIGINT
-            signal.signal(each, signal.SIG_DFL if is_int else self.before(each))
+            self._left[each] = signal.SIG_DFL if is_int else self.before(each)
+            signal.signal(each, self._left[each])
         log.info("%s: ending", signal.Signals(number).name)
         self._end()
         if isinstance(other := self.before(number), Asked):
@@ -54,7 +61,8 @@ class Asked:
         """Have signals do again what they did, once nobody else hears them."""
         self.over = True
         for number in self._before:
-            if self._was_asked or signal.getsignal(number) is self:
+            now = signal.getsignal(number)
+            if now is self or (number in self._left and now == self._left[number]):
                 signal.signal(number, self.before(number))
 
 

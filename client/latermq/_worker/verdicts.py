@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from latermq._values.arguments import wrong
-from latermq.backoff import RETRY_IN, Backoff, WaitOf, wait_of
-from latermq.delivery import WAIT_MAX, Outcome, Verdict
+from latermq.backoff import RETRY_IN, WAIT_MAX, Backoff, WaitOf, wait_of
+from latermq.delivery import Outcome, Verdict
 
 Kinds: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
 

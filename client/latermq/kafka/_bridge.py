@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from latermq._values.failure import text_of
 from latermq._worker.verdicts import Judge, Rules
 from latermq.admin import PAGE_SIZE_MAX, AsyncAdmin
-from latermq.backoff import RECONNECT_BACKOFF
+from latermq.backoff import RECONNECT_BACKOFF, WAIT_MAX
 from latermq.client import Client
-from latermq.delivery import WAIT_MAX, Delivery, Outcome
+from latermq.delivery import Delivery, Outcome
 from latermq.errors import LaterMQError
 from latermq.kafka._detours import WORTH_ANOTHER_TRY, Detours
 from latermq.kafka._first import FAILURE_PROPERTY, FirstFailure

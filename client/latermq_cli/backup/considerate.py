@@ -8,6 +8,7 @@ it reads, writes and reads again goes by in slices, each synced, at an even pace
 import os
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -35,19 +36,16 @@ class Pace:
 
 
 @contextmanager
-def in_idle_time() -> Iterator[None]:
-    """Have this thread run when nobody else wants its core (Linux: SCHED_IDLE).
+def in_idle_time() -> Iterator[Executor]:
+    """Give a thread that runs when nobody else wants its core (Linux: SCHED_IDLE).
 
-    Afterwards it is as before, if who runs it may have that; else it stays so until it ends.
+    A thread of its own, as not everybody may be asked back from there.
     """
-    if sys.platform != "linux":
-        yield
-        return
-    policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
-    with suppress(OSError):  # a container may forbid it
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            os.sched_setscheduler(0, policy, parameters)
+    with ThreadPoolExecutor(1, "backup", initializer=_be_idle) as thread:
+        yield thread
+
+
+def _be_idle() -> None:
+    if sys.platform == "linux":
+        with suppress(OSError):  # a container may forbid it
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))

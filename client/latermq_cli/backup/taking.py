@@ -242,8 +242,9 @@ class Backup:
         """Copy a piece of the log; of files beside a broker that is at work."""
         if not isinstance(source, FileSource):
             return self._copied(source, begin, end, None)
-        with in_idle_time():
-            return self._copied(source, begin, end, Pace(MOVES * self._pace).rest)
+        with in_idle_time() as thread:
+            rest = Pace(MOVES * self._pace).rest
+            return thread.submit(self._copied, source, begin, end, rest).result()
 
     def _copied(self, source: Source, begin: int, end: int, rest: Rest | None) -> Piece:
         """Copy a piece of the log and read it again."""

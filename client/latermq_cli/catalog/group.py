@@ -375,7 +375,7 @@ def _backoff_told(settings: group_pb2.Group) -> str:
     own = read_backoff(settings.backoff)
     if own is not None:
         return str(own)
-    return f"{_DEFAULT_BACKOFF}: the broker's delivery.delay_levels_ms, unless set {_LADDER}"
+    return f"{_DEFAULT_BACKOFF}: {_LADDER}, unless the broker's delivery.delay_levels_ms is set"
 
 
 def lag_cells(progress: group_pb2.TopicProgress, now_ms: int) -> tuple[str, ...]:

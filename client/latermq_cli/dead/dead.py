@@ -87,7 +87,8 @@ def list_(
         if by:
             letters, more = shards.pages(listing, request, "letters", LISTED_MAX)
             others = None if letters else classes_there(broker, group, wanted["failure_class"])
-            _show_kinds(group, _by_signature(letters), more, others, as_json)
+            filtered = any(wanted.values())
+            _show_kinds(group, _by_signature(letters), more, others, as_json, filtered=filtered)
             shards.finish()
             return
         sign = 1 if oldest_first else -1
@@ -271,6 +272,8 @@ def _show_kinds(
     more: bool,
     others: dict[str, int] | None,
     as_json: bool,
+    *,
+    filtered: bool,
 ) -> None:
     count = sum(kind["count"] for kind in kinds)
     if as_json:
@@ -278,7 +281,7 @@ def _show_kinds(
         print_json({**answer, **class_fields(others)})
         return
     if not kinds:
-        like_that = "" if others is None else " like that"
+        like_that = " like that" if filtered else ""
         click.echo(f"no dead letters in {plain(group)}{like_that}{class_words(others)}")
         return
     columns = (

@@ -157,6 +157,9 @@ def test_listing_the_dead(rig: CliRig) -> None:
     assert rig.ok("dead", "list", "billing", "--topic", "x") == (
         "no dead letters in billing like that\n"
     )
+    assert rig.ok("dead", "list", "billing", "--topic", "x", "--by", "signature") == (
+        "no dead letters in billing like that\n"
+    )
 
 
 def test_the_dead_by_signature(rig: CliRig) -> None:

@@ -168,7 +168,7 @@ def test_a_groups_life(rig: CliRig) -> None:
     shown = rig.ok("group", "show", "billing")
     assert "attempts      3, then a dead letter" in shown
     levels = " ".join(map(format_exact, DELAY_LEVELS_MS))
-    told = f"default: the broker's delivery.delay_levels_ms, unless set {levels}"
+    told = f"default: {levels}, unless the broker's delivery.delay_levels_ms is set"
     assert f"  backoff       {told}\n" in shown
     titles = "TOPIC READY BEHIND HELD BACKOFF IN OUT LAST CONSUMED"
     assert shown.splitlines()[-2].split() == titles.split()

@@ -77,13 +77,49 @@ async def test_a_window_that_stays_full_is_told_once_though_some_are_settled(
     for _ in range(200):
         await asyncio.sleep(1)
         window.leave(1)
-    told = "a queue's window was full for 60 s, though 59 were settled: 100 of 100 messages"
+    told = "a queue's window was full for 60 s, though 61 were settled: 99 of 100 messages"
     assert [told in each.getMessage() for each in caplog.records] == [True]
     for _ in range(11):
         window.leave(1)
     receiving.cancel()
     await asyncio.gather(receiving, return_exceptions=True)
     assert "has room again" in caplog.records[-1].getMessage()
+
+
+@virtually
+async def test_a_window_whose_listeners_hang_is_told_though_some_were_settled(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    window = Window(count_max=100, bytes_max=1_000)
+    for _ in range(100):
+        window.enter(1)
+    waiting = asyncio.create_task(window.wait_for_room())
+    await asyncio.sleep(50)
+    window.leave(1)
+    assert await waiting == 1
+    window.enter(1)
+    waiting = asyncio.create_task(window.wait_for_room())
+    await asyncio.sleep(130)
+    waiting.cancel()
+    (told,) = [each.getMessage() for each in caplog.records]
+    assert told.startswith("nothing is received: 100 of 100 messages")
+
+
+@virtually
+async def test_a_window_that_keeps_nobody_waiting_is_not_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    window = Window(count_max=100, bytes_max=1_000)
+    for _ in range(100):
+        window.enter(1)
+    waiting = asyncio.create_task(window.wait_for_room())
+    await asyncio.sleep(1)
+    window.leave(1)
+    await waiting
+    for _ in range(5):  # there is room, and nothing comes
+        await asyncio.sleep(20)
+        window.leave(1)
+    assert caplog.records == []
 
 
 @virtually

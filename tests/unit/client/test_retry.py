@@ -63,6 +63,7 @@ async def test_an_exception_says_how_long_to_wait() -> None:
     doubled = await times_s(Busy(17), retry_in=lambda error: error.retry_in * 2)
     assert doubled == [0, 34]
     assert await times_s(Busy(17), within="10s") == [0, -1]
+    assert await times_s(Busy(999_999_999)) == [0, 12 * 3_600]  # 12 h at most
 
 
 def test_the_same_where_nothing_awaits() -> None:

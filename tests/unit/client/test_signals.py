@@ -62,3 +62,31 @@ def test_a_handler_of_the_program_s_own_stays() -> None:
     with asked_if_nobody_hears(lambda: told.append("ours")):
         signal.raise_signal(TERM)
     assert told == ["program"]
+
+
+def test_a_handler_that_the_program_sets_meanwhile_stays() -> None:
+    told: list[str] = []
+
+    def own(*_: object) -> None:
+        told.append("program")
+
+    with asked_if_nobody_hears(lambda: told.append("ours")):
+        signal.signal(TERM, own)
+        signal.raise_signal(INT)
+        assert signal.getsignal(TERM) is own
+    assert signal.getsignal(TERM) is own
+    assert signal.getsignal(INT) is signal.default_int_handler
+    assert told == ["ours"]
+
+
+def test_one_that_is_put_back_when_it_is_over_passes_the_signal_on() -> None:
+    """A server in the same program saves it with its own handlers, and ends later."""
+    told: list[str] = []
+    signal.signal(TERM, lambda *_: told.append("program"))
+    with asked_to_end(lambda: told.append("ours")):
+        saved = signal.signal(TERM, lambda *_: told.append("server"))
+    assert signal.getsignal(TERM) is not saved
+    signal.signal(TERM, saved)
+    signal.raise_signal(TERM)
+    signal.raise_signal(TERM)
+    assert told == ["program", "program"]
