@@ -67,7 +67,7 @@ def backup() -> None:
     help="Delete all but the newest N backups afterwards.",
 )  # fmt: skip
 @click.option(
-    "--rate", type=click.IntRange(1, 1_024), default=48, show_default=True, metavar="MIB",
+    "--rate", type=click.IntRange(1, 1_024), default=20, show_default=True, metavar="MIB",
     help="Copy at most so many MiB a second.",
 )  # fmt: skip
 @click.option(
