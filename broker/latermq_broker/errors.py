@@ -25,7 +25,7 @@ class ConfigError(LaterMQError):
 
 
 class UnansweredError(ConfigError):
-    """Nobody answers where a setting says; nothing is wrong with starting again."""
+    """Says that nobody answers at the address of a setting: starting the broker again may help."""
 
 
 class HandoverError(LaterMQError):

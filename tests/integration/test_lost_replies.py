@@ -8,6 +8,8 @@ import asyncio
 import os
 import socket
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +27,7 @@ from support.wire_client import WireClient
 BODY: Final = bytes(200_000)  # more than the peer's buffer takes, less than the broker's
 BUFFER_BYTES: Final = 4_096
 PONG: Final = b"all read"
+TLS: Final = "[tls]\nenabled = true\n"
 SILENT_S: Final = (3.0, 6.0, 12.0, 24.0)  # under TLS it takes two looks, a second apart, to be sure
 
 pytestmark = pytest.mark.skipif(
@@ -57,6 +60,18 @@ async def peer_under_tls(broker: BrokerProcess) -> ssl.SSLSocket:
 
     await asyncio.to_thread(ask)
     return peer
+
+
+@contextmanager
+def one_message(directory: Path, config: str = "") -> Iterator[tuple[BrokerProcess, WireClient]]:
+    """Start a broker that has a message for a group, and connect another of its consumers."""
+    with BrokerProcess(directory, config=config) as broker:
+        broker.start()
+        with WireClient(broker.endpoint, "other@1@0@test") as other:
+            other.create_topic("orders")
+            other.create_group("billing", 3)
+            other.send(wire_requests.message("orders", BODY))
+            yield broker, other
 
 
 def with_a_small_buffer() -> socket.socket:
@@ -97,70 +112,55 @@ def in_hand(operator: WireClient) -> int:
 
 
 async def test_a_reply_that_its_client_never_got_goes_to_another(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "data") as broker:
-        broker.start()
-        with WireClient(broker.endpoint, "other@1@0@test") as other:
-            other.create_topic("orders")
-            other.create_group("billing", 3)
-            other.send(wire_requests.message("orders", BODY))
-            peer = await peer_of(broker)
-            await leased(other)
-            break_off(peer)
-            (again,) = other.receive("orders", "billing", wait_ms=15_000).messages
-            assert again.system_properties.delivery_attempt == 1  # the lost one does not count
-            other.ack("orders", "billing", again.system_properties.receipt_handle)
+    with one_message(tmp_path / "data") as (broker, other):
+        peer = await peer_of(broker)
+        await leased(other)
+        break_off(peer)
+        (again,) = other.receive("orders", "billing", wait_ms=15_000).messages
+        assert again.system_properties.delivery_attempt == 1  # the lost one does not count
+        other.ack("orders", "billing", again.system_properties.receipt_handle)
 
-            # One that has read all keeps it, however its connection ends.
-            other.send(wire_requests.message("orders", BODY))
-            peer = await peer_of(broker)
-            await leased(other)
-            await read_all(peer)
-            break_off(peer)
-            assert not other.receive("orders", "billing", wait_ms=1_500).messages
-            assert in_hand(other) == 1
+        # One that has read all keeps it, however its connection ends.
+        other.send(wire_requests.message("orders", BODY))
+        peer = await peer_of(broker)
+        await leased(other)
+        await read_all(peer)
+        break_off(peer)
+        assert not other.receive("orders", "billing", wait_ms=1_500).messages
+        assert in_hand(other) == 1
 
 
 async def test_under_tls_a_reply_that_was_not_read_for_seconds_goes_to_another(
     tmp_path: Path,
 ) -> None:
-    with BrokerProcess(tmp_path / "data", config="[tls]\nenabled = true\n") as broker:
-        broker.start()
-        with WireClient(broker.endpoint, "other@1@0@test") as other:
-            other.create_topic("orders")
-            other.create_group("billing", 3)
+    with one_message(tmp_path / "data", TLS) as (broker, other):
+        for before, silent_s in enumerate(SILENT_S):  # a broker that stands still looks later
+            peer = await peer_under_tls(broker)
+            await leased(other, before + 1)
+            await asyncio.sleep(silent_s)
+            break_off(peer)
+            again = other.receive("orders", "billing", wait_ms=8_000).messages
+            if again:
+                break
             other.send(wire_requests.message("orders", BODY))
-            for before, silent_s in enumerate(SILENT_S):  # a broker that stands still looks later
-                peer = await peer_under_tls(broker)
-                await leased(other, before + 1)
-                await asyncio.sleep(silent_s)
-                break_off(peer)
-                again = other.receive("orders", "billing", wait_ms=8_000).messages
-                if again:
-                    break
-                other.send(wire_requests.message("orders", BODY))
-            assert [one.system_properties.delivery_attempt for one in again] == [1]
+        assert [one.system_properties.delivery_attempt for one in again] == [1]
 
 
 async def test_under_tls_a_reply_that_was_read_stays_with_who_read_it(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "data", config="[tls]\nenabled = true\n") as broker:
-        broker.start()
-        with WireClient(broker.endpoint, "other@1@0@test") as other:
-            other.create_topic("orders")
-            other.create_group("billing", 3)
-            other.send(wire_requests.message("orders", BODY))
-            peer = await peer_under_tls(broker)
-            await leased(other)
+    with one_message(tmp_path / "data", TLS) as (broker, other):
+        peer = await peer_under_tls(broker)
+        await leased(other)
 
-            def read() -> None:
-                found = 0
-                while found < len(BODY):
-                    found += len(peer.recv(65_536))
+        def read() -> None:
+            found = 0
+            while found < len(BODY):
+                found += len(peer.recv(65_536))
 
-            await asyncio.to_thread(read)
-            await asyncio.sleep(SILENT_S[0])
-            break_off(peer)
-            assert not other.receive("orders", "billing", wait_ms=1_500).messages
-            assert in_hand(other) == 1
+        await asyncio.to_thread(read)
+        await asyncio.sleep(SILENT_S[0])
+        break_off(peer)
+        assert not other.receive("orders", "billing", wait_ms=1_500).messages
+        assert in_hand(other) == 1
 
 
 async def read_all(peer: socket.socket) -> None:

@@ -269,7 +269,9 @@ class Node:
         if self.world.random.random() < 0.1:
             tenure.unread(gap)
             return
-        tenure.read(gap, entries, end, self.world.now_ms)
+        for entry in entries:
+            tenure.take(entry)
+        tenure.read(gap, end, self.world.now_ms)
         self._answer(tenure)
 
     def _answer(self, tenure: Tenure) -> None:

@@ -227,7 +227,7 @@ class Owner:
             return
         log.info("gap read", extra={"begin": gap.begin, "entries": count})
         self._look()
-        self._guarded(partial(self._tenure.read, gap, (), end))
+        self._guarded(partial(self._tenure.read, gap, end))
         self._settle()
 
     def _guarded(self, step: Callable[[int], None]) -> None:

@@ -15,7 +15,7 @@ proof is that new; but what its clients still wait for was decided long ago: it 
 proves itself with a beat.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 from typing import Final, NamedTuple
@@ -211,14 +211,12 @@ class Tenure:
         if entry.offset >= self.reader.offset and not self.fenced:
             self._judged(self.reader.read(entry)[0])
 
-    def read(self, gap: Gap, entries: Iterable[Entry], end: Offset, now_ms: int) -> None:
-        """Take the rest of the entries of a gap, which was read up to `end`, or to a fence.
+    def read(self, gap: Gap, end: Offset, now_ms: int) -> None:
+        """End a gap, all of whose entries were taken up to `end`, or to a fence.
 
         Raises as `Reader.read`: this owner cannot go on.
         """
         self._reading = False
-        for entry in entries:
-            self.take(entry)
         if not self.fenced:  # else it stays at the fence: what is behind it was not read
             self.reader.offset = max(self.reader.offset, end)
         self._take_reports(now_ms)

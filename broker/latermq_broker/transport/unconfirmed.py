@@ -104,20 +104,19 @@ class UnconfirmedUnderTls:
         self._written.clear()
         self._given.clear()
         self._overdue = 0
-        self._stop()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def lose(self) -> None:
         """Do what is to be done for what did not arrive: the connection is lost."""
-        self._stop()
-        self._written.clear()
         counts = byte_counts(self._peer)
         if counts is not None:
             drop_arrived(self._given, counts.acknowledged)
             self._overdue = len(self._given)
         for _ in range(self._overdue):
             give_up(self._given.popleft()[1])
-        self._given.clear()
-        self._overdue = 0
+        self.confirm_all()
 
     def _look(self) -> None:
         """Ask the kernel: what it was given before has arrived, or is overdue."""
@@ -132,11 +131,6 @@ class UnconfirmedUnderTls:
         self._written.clear()
         if self._given:
             self._timer = self._later(LOOK_S, self._look)
-
-    def _stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
 
 class ByteCounts(NamedTuple):

@@ -19,9 +19,8 @@ CACHED_BYTES_MAX: Final = 100 << 20
 log = logging.getLogger("latermq.client")
 
 FULL_S: Final = 60.0  # a window that was full so long is worth a warning
-FULL_SHARE: Final = (
-    0.9  # it stays full until it holds less: one settled is soon followed by another
-)
+# It stays full until it holds less of its bounds: one that is settled is soon followed by another.
+FULL_SHARE: Final = 0.9
 
 OrderKey: TypeAlias = tuple[str, str]  # topic, and message group or lite topic
 

@@ -15,11 +15,7 @@ LOOP_LAG_MS: Final = 250
 NAMED_MAX: Final = 5
 GROWING_SAMPLES: Final = 12  # a lag that has only grown for so many looks is stuck
 IDLE_MS: Final = 120_000  # so long may the oldest wait while nothing is done
-
-
-HUNG_MS: Final = (
-    900_000  # so long may consumers hold messages of which none ends, as the alert has it
-)
+HUNG_MS: Final = 900_000  # so long may consumers hold messages of which none ends, as in the alert
 
 
 class Finding(NamedTuple):

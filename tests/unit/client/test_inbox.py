@@ -59,14 +59,20 @@ def test_a_window_counts_bytes() -> None:
     assert window.room() == 999
 
 
+def full_window() -> Window:
+    """Make a window that holds a hundred messages and takes no more."""
+    window = Window(count_max=100, bytes_max=1_000)
+    for _ in range(100):
+        window.enter(1)
+    return window
+
+
 @virtually
 async def test_a_window_that_stays_full_is_told_once_though_some_are_settled(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    window = Window(count_max=100, bytes_max=1_000)
-    for _ in range(100):
-        window.enter(1)
+    window = full_window()
 
     async def receive() -> None:
         while True:
@@ -90,9 +96,7 @@ async def test_a_window_that_stays_full_is_told_once_though_some_are_settled(
 async def test_a_window_whose_listeners_hang_is_told_though_some_were_settled(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    window = Window(count_max=100, bytes_max=1_000)
-    for _ in range(100):
-        window.enter(1)
+    window = full_window()
     waiting = asyncio.create_task(window.wait_for_room())
     await asyncio.sleep(50)
     window.leave(1)
@@ -109,9 +113,7 @@ async def test_a_window_whose_listeners_hang_is_told_though_some_were_settled(
 async def test_a_window_that_keeps_nobody_waiting_is_not_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    window = Window(count_max=100, bytes_max=1_000)
-    for _ in range(100):
-        window.enter(1)
+    window = full_window()
     waiting = asyncio.create_task(window.wait_for_room())
     await asyncio.sleep(1)
     window.leave(1)

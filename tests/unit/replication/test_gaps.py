@@ -42,7 +42,7 @@ class Watched(LogInMemory):
 
 @pytest.mark.parametrize("fence_at", [None, 3])
 async def test_a_gap_is_judged_as_it_comes(fence_at: int | None) -> None:
-    """Of an owner that stood still for an hour it is all that the next one wrote: gigabytes."""
+    """Check that an owner holds one entry of a gap at a time: an hour of them are gigabytes."""
     watched = Watched()
     other = fence_of(1, 0, 2, 9)
     strange = Shipper(other, 0)

@@ -1,5 +1,7 @@
 """An owner and the time: what it may still say."""
 
+from collections.abc import Iterable
+
 import pytest
 
 from latermq_broker.errors import EntriesLostError
@@ -12,6 +14,7 @@ from latermq_broker.replication.tenure import (
     PAUSE_MS,
     RESEND_MS,
     SILENT_MS,
+    Gap,
     Tenure,
     Wary,
 )
@@ -24,6 +27,13 @@ def tenure(heard_ms: int = 0, sizes: ShipSizes = SIZES) -> Tenure:
     """One that claimed an empty log at 10,000 ms; its fence is the entry 0."""
     _, standing = judge(EMPTY, FENCE, 0)
     return Tenure(FENCE, Reader(1, 1, standing, 1), 10_000, heard_ms, sizes)
+
+
+def read(it: Tenure, gap: Gap, entries: Iterable[Entry], end: int, now_ms: int) -> None:
+    """Take all entries of a gap, and end it."""
+    for entry in entries:
+        it.take(entry)
+    it.read(gap, end, now_ms)
 
 
 def test_a_proof_is_as_old_as_the_batch_that_it_is() -> None:
@@ -95,7 +105,7 @@ def test_what_is_known_without_reading_ends_at_the_first_gap() -> None:
     assert gap is not None
     assert (gap.begin, gap.end) == (2, 4)
     assert it.gap() is None
-    it.read(gap, [], 4, 10_004)  # what stood there was nobody's
+    it.read(gap, 4, 10_004)  # what stood there was nobody's
     assert it.valid_end == 110
 
 
@@ -124,7 +134,7 @@ def test_a_report_that_comes_late_is_no_loss() -> None:
     it.reported(first, UNTOLD, 10_001)
     gap = it.gap()
     assert gap is not None
-    it.read(gap, [Entry(1, first.entry), Entry(2, second.entry)], 3, 10_002)
+    read(it, gap, [Entry(1, first.entry), Entry(2, second.entry)], 3, 10_002)
     it.reported(second, 2, 10_003)
     assert it.valid_end == 110
 
@@ -141,7 +151,7 @@ def test_what_stands_behind_the_fence_that_ends_it_is_left_to_its_next_life() ->
     it.reported(beat, 3, 10_400)
     gap = it.gap()
     assert gap is not None
-    it.read(gap, entries, 3, 10_401)
+    read(it, gap, entries, 3, 10_401)
     assert it.fenced
     assert it.reader.offset == 2
     verdict, pieces = it.reader.read(entries[1])
@@ -185,7 +195,7 @@ def test_a_hand_over_that_is_not_known_to_stand_is_sent_again() -> None:
     it.reported(last, 5, 10_200)  # something stands before it: the first copy?
     gap = it.gap()
     assert gap is not None
-    it.read(gap, [Entry(3, last.entry)], 5, 10_201)
+    read(it, gap, [Entry(3, last.entry)], 5, 10_201)
     assert it.handed_over
 
 
@@ -196,7 +206,7 @@ def test_a_log_that_another_took_is_not_handed_over() -> None:
     it.reported(last, 2, 10_001)
     gap = it.gap()
     assert gap is not None
-    it.read(gap, [Entry(1, encode_batch(fence_of(1, 1, 2, 99)))], 2, 10_002)
+    read(it, gap, [Entry(1, encode_batch(fence_of(1, 1, 2, 99)))], 2, 10_002)
     assert (it.fenced, it.handed_over) == (True, False)
 
 
