@@ -241,7 +241,7 @@ class Supervisor:
         child.process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "latermq_broker", "serve", *words,
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, env=environment,
-            start_new_session=True,  # Ctrl-C is for this process, which tells them
+            process_group=0,  # Ctrl-C is for this process, which tells them
         )  # fmt: skip
         if self._stopping.is_set():
             child.process.send_signal(signal.SIGTERM)
