@@ -28,6 +28,9 @@ from support import wire_requests
 from support.wire_client import WireClient, now_ms, require_ok
 
 TOOLS: Final = ("valgrind", "callgrind_control", "strace")
+VALGRIND: Final = (
+    "valgrind", "--tool=callgrind", "--instr-atstart=no", "--callgrind-out-file=callgrind.out"
+)  # fmt: skip
 READY: Final = re.compile(r"latermq ready on \S+:(\d+)")
 CONFIG: Final = "[server]\npolling_ms_min = 100\n"
 PLAIN, FIFO, DELAYED, DUE, WAITING = "plain", "fifo", "delayed", "due", "waiting"
@@ -202,8 +205,7 @@ class Sheet:
     def all(self) -> Iterator[tuple[str, Counts]]:
         """Names of operations, and what one costs; what passes by itself in that time left out."""
         client = self._client
-        for topic, kind in TOPICS.items():
-            client.create_topic(topic, type=kind)
+        self.make_topics(*TOPICS)
         groups = (f"customer-{number % MESSAGE_GROUPS}" for number in range(1 << 30))
         dedup_ids = (f"order-{number * 7919:020}" for number in range(1 << 30))
         handles: list[str] = []
@@ -228,11 +230,8 @@ class Sheet:
                 send()
                 receive(topic)
                 ack(topic)
-        with self._metered(1) as result:
-            time.sleep(IDLE_S)
-        self._idle = scaled(result[0], 1 / IDLE_S)
-        yield IDLE, self._idle
-        yield "send", self._measure(partial(client.send_one, PLAIN))
+        yield IDLE, self.idle()
+        yield "send", self.send()
         yield "receive", self._measure(partial(receive, PLAIN))
         yield "acknowledge", self._measure(partial(ack, PLAIN))
         yield (
@@ -265,6 +264,22 @@ class Sheet:
                 "send, and the receive that waits for it",
                 self._measure(partial(self._to_waiting, other)),
             )
+
+    def make_topics(self, *topics: str) -> None:
+        """Make some of TOPICS."""
+        for topic in topics:
+            self._client.create_topic(topic, type=TOPICS[topic])
+
+    def idle(self) -> Counts:
+        """Count what a second without a call costs; it is taken from what follows."""
+        with self._metered(1) as result:
+            time.sleep(IDLE_S)
+        self._idle = scaled(result[0], 1 / IDLE_S)
+        return self._idle
+
+    def send(self) -> Counts:
+        """Count plain sends."""
+        return self._measure(partial(self._client.send_one, PLAIN))
 
     def _to_waiting(self, other: ThreadPoolExecutor) -> None:
         waiting = other.submit(self._client.receive_one, WAITING)
@@ -332,19 +347,25 @@ def compiled_modules() -> Iterator[tuple[str, str]]:
 
 
 @contextmanager
-def broker(*tool: str) -> Iterator[tuple[str, int, Path]]:
-    """A broker started by `tool`: where it listens, its process, an empty directory."""
+def broker(*tool: str, shards: Sequence[str] = ()) -> Iterator[tuple[str, int, Path]]:
+    """A broker started by `tool`: where it listens, its process, an empty directory.
+
+    Args:
+        shards: addresses of a cluster of which it is the first; the others need not be there.
+    """
     with tempfile.TemporaryDirectory(prefix="latermq-lone-") as name:
         directory = Path(name)
         (directory / "latermq.toml").write_text(CONFIG, encoding="utf-8")
         (directory / "counts").mkdir()
         command = [
-            *tool, sys.executable, "-m", "latermq_broker", "serve", "--listen", "127.0.0.1:0",
+            *tool, sys.executable, "-m", "latermq_broker", "serve",
+            "--listen", shards[0] if shards else "127.0.0.1:0",
             "--data-dir", str(directory / "data"), "--config", str(directory / "latermq.toml"),
         ]  # fmt: skip
+        of_cluster = {"LATERMQ_CLUSTER_SHARDS": ",".join(shards), "LATERMQ_CLUSTER_SHARD": "0"}
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            env=environment(), cwd=directory / "counts",
+            env=environment() | (of_cluster if shards else {}), cwd=directory / "counts",
         )  # fmt: skip
         try:
             assert process.stdout is not None
@@ -363,9 +384,7 @@ def sheet(count: int) -> Iterator[Result]:
         print(f"no cost sheet: {', '.join(missing)} missing (apt: valgrind, strace)",
               file=sys.stderr)  # fmt: skip
         return
-    valgrind = ("valgrind", "--tool=callgrind", "--instr-atstart=no",
-                "--callgrind-out-file=callgrind.out")  # fmt: skip
-    with broker(*valgrind) as (endpoint, pid, directory), Client(endpoint) as client:
+    with broker(*VALGRIND) as (endpoint, pid, directory), Client(endpoint) as client:
         counted = dict(Sheet(client, Callgrind(pid, directory), count).all())
     with broker() as (endpoint, pid, directory), Client(endpoint) as client:
         called = dict(Sheet(client, Strace(pid, directory), count).all())

@@ -90,7 +90,7 @@ def measure_at_once(party: Party, seconds: float) -> Sends:
     """Measure as many sends as there may be, so many calls at a time."""
     os.sync()  # what was written before is not to be in the way
     standby_s, before = party.standby_used_s(), party.used_s()
-    figures = send_lone([party.owner.endpoint], CALLS, seconds)
+    figures = send_lone([party.owner.endpoint], seconds)
     return taken(figures["per_second"], figures, party, before, standby_s)
 
 

@@ -9,6 +9,7 @@ Ends with exit code 1 where a promised bound is not kept, with 2 where there is 
 """
 
 import argparse
+import shutil
 import signal
 import sys
 import time
@@ -16,7 +17,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from bench.cases_engine import scratch
-from bench.cluster import growth, replay, replication, shards
+from bench.cluster import growth, instructions, replay, replication, shards
+from bench.cluster.instructions import TOOLS
 from bench.cluster.tables import Bound
 from bench.suite import machine
 from latermq_text.version import is_compiled, own_version
@@ -45,9 +47,14 @@ def main() -> int:
     sections: list[Section] = []
     kept: list[Bound] = []
     if SHARDS in parts:
-        found = shards.measure(options.rounds, options.seconds)
-        sections.append([*shards.text(found)])
-        kept += shards.promises(found).values()
+        sections.append([*shards.text(shards.measure(options.rounds, options.seconds))])
+        missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+        if missing:
+            print(f"instructions are not counted: no {', '.join(missing)}", file=sys.stderr)
+        else:
+            counted = instructions.measure()
+            sections.append([*instructions.text(counted)])
+            kept += instructions.promises(counted).values()
     if ON_KAFKA.intersection(parts):
         more, bounds = on_kafka(parts, options)
         sections += more

@@ -1,6 +1,6 @@
 """Rows and bounds of `make bench-cluster`, from figures made up here."""
 
-from bench.cluster import growth, replay, replication, shards
+from bench.cluster import growth, instructions, replay, replication, shards
 from bench.cluster.growth import Growth
 from bench.cluster.replay import Replay
 from bench.cluster.tables import Bound, Sends, factors, medians, spread
@@ -26,14 +26,23 @@ def test_a_bound_goes_by_the_median() -> None:
     assert broken.line() == "b: 1.06 (1.00 … 1.06) times, promised 1.05: NOT KEPT"
 
 
-def test_shards_are_held_against_one() -> None:
+def test_shards_stand_beside_as_many_brokers() -> None:
     found = {name: sends(100, 100, 100) for name in shards.VARIANTS}
-    found["4 shards"] = sends(106, 107, 108)
-    kept = {name: bound.kept for name, bound in shards.promises(found).items()}
-    assert kept == {"2 shards": True, "4 shards": False}
+    found["2 brokers"] = sends(150, 150, 150)
+    found["2 shards"] = sends(162, 165, 168)
     lines = list(shards.text(found))
-    assert "| 4 shards | 1,000 | 1 | 2 | 107 | 1.07 (1.06 … 1.08) | ≤ 1.05 ✗ |" in lines
-    assert "| 2 shards | 1,000 | 1 | 2 | 100 | 1.00 | ≤ 1.05 ✓ |" in lines
+    assert "| 2 brokers | 1,000 | 1 | 2 | 150 | 1.50 |  |" in lines
+    spreads = "1.65 (1.62 … 1.68) | 1.10 (1.08 … 1.12)"
+    assert f"| 2 shards | 1,000 | 1 | 2 | 165 | {spreads} |" in lines
+
+
+def test_a_shards_send_is_held_against_a_brokers() -> None:
+    found = {0: (200_000.0, 230.0), 1: (202_000.0, 230.0), 4: (214_000.0, 240.0)}
+    kept = {number: bound.kept for number, bound in instructions.promises(found).items()}
+    assert kept == {1: True, 4: False}
+    lines = list(instructions.text(found))
+    assert "| a broker alone | 200.0 | 230 |  |  |" in lines
+    assert "| the first of 4 | 214.0 | 240 | 1.07 | ≤ 1.05 ✗ |" in lines
 
 
 def test_replicas_are_held_against_sync_under_each_load() -> None:
