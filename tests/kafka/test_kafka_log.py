@@ -16,6 +16,7 @@ from confluent_kafka.admin import (
 from latermq_broker.clock import SystemClock
 from latermq_broker.config.replication import SERVERS
 from latermq_broker.errors import ConfigError, EntriesLostError, LogUnavailableError
+from latermq_broker.replication.entry import Entry
 from latermq_broker.replication.kafka_log import KafkaLog
 from latermq_broker.replication.kafka_topics import (
     Wanted,
@@ -24,7 +25,7 @@ from latermq_broker.replication.kafka_topics import (
     warn_of_clock,
 )
 from latermq_broker.replication.members.kafka_members import KafkaMembers
-from latermq_broker.replication.replicated_log import Entry, ReplicatedLog
+from latermq_broker.replication.replicated_log import ReplicatedLog
 from support.kafka.cluster import KafkaCluster
 from support.machine import patient
 

@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from latermq_broker.replication.replicated_log import Offset
+from latermq_broker.replication.entry import Offset
 from latermq_broker.replication.shipper import Shipment
 from latermq_broker.replication.tenure import Tenure
 from support.fence_sim import Idempotent, World

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latermq_broker.replication.batch import Batch, encode_batch, fence_of, hand_over_of
+from latermq_broker.replication.entry import Entry
 from latermq_broker.replication.reader import Reader
-from latermq_broker.replication.replicated_log import Entry
 from latermq_broker.replication.validity import EMPTY, Standing, Verdict, judge
 
 SEGMENT_BYTES = 1_000

@@ -9,11 +9,11 @@ from latermq_broker.config.config import Config
 from latermq_broker.engine.checkpoint.snapshot import snapshot
 from latermq_broker.engine.engine import Engine
 from latermq_broker.replication.batch import cluster_hash, encode_batch, fence_of
+from latermq_broker.replication.entry import Entry
 from latermq_broker.replication.local_copy import LocalCopy
 from latermq_broker.replication.note import Note
 from latermq_broker.replication.owner import piece_of
 from latermq_broker.replication.reader import Piece
-from latermq_broker.replication.replicated_log import Entry
 from latermq_broker.replication.shipper import Shipper
 from latermq_broker.replication.standby import Standby
 from latermq_broker.store.files import Files

@@ -24,8 +24,8 @@ from random import Random
 from typing import Final
 
 from latermq_broker.replication.batch import Batch, decode_batch, encode_batch, fence_of
+from latermq_broker.replication.entry import UNTOLD, Entry, Offset
 from latermq_broker.replication.reader import Piece, Reader
-from latermq_broker.replication.replicated_log import UNTOLD, Entry, Offset
 from latermq_broker.replication.shipper import Shipment, ShipSizes
 from latermq_broker.replication.tenure import TAKE_OVER_MS, Gap, Tenure
 from latermq_broker.replication.validity import EMPTY, Standing, Verdict

@@ -5,8 +5,8 @@ from collections.abc import AsyncGenerator, AsyncIterator
 
 from latermq_broker.deferred import Later
 from latermq_broker.errors import EntriesGoneError, LogUnavailableError
+from latermq_broker.replication.entry import Entry, Offset
 from latermq_broker.replication.members.roster import Notice
-from latermq_broker.replication.replicated_log import Entry, Offset
 
 
 class LogInMemory:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from latermq_broker.deferred import Later
 from latermq_broker.errors import EntriesGoneError, LogUnavailableError
-from latermq_broker.replication.replicated_log import Entry, Offset
+from latermq_broker.replication.entry import Entry, Offset
 
 LINE_BYTES_MAX: Final = 8 << 20
 ANSWER_S: Final = 5.0

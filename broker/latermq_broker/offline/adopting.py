@@ -26,11 +26,11 @@ from latermq_broker.errors import (
 )
 from latermq_broker.offline.mending.closing import Ending
 from latermq_broker.replication.batch import Batch, cluster_hash, encode_batch, fence_of
-from latermq_broker.replication.entry_range import entries_of
+from latermq_broker.replication.entry import Entry, Offset
 from latermq_broker.replication.note import Note, write_note
 from latermq_broker.replication.reader import Piece, Reader
 from latermq_broker.replication.replica import TOKEN_MAX
-from latermq_broker.replication.replicated_log import Entry, Offset, ReplicatedLog
+from latermq_broker.replication.replicated_log import ReplicatedLog, entries_of
 from latermq_broker.replication.shipper import Shipper
 from latermq_broker.replication.validity import EMPTY, Verdict
 from latermq_broker.store.files import Files

@@ -28,7 +28,7 @@ from latermq_broker.errors import (
     FencedError,
     LogUnavailableError,
 )
-from latermq_broker.replication.replicated_log import UNTOLD, Entry, Offset
+from latermq_broker.replication.entry import UNTOLD, Entry, Offset
 
 log = logging.getLogger("latermq.replication")
 Read = TypeVar("Read")

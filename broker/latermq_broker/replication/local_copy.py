@@ -17,10 +17,9 @@ from secrets import token_bytes
 from latermq_broker.config.config import StoreConfig
 from latermq_broker.errors import CorruptRecordError, StoreUnusableError
 from latermq_broker.replication.batch import cluster_hash, decode_batch, is_batch
-from latermq_broker.replication.entry_range import read_range
 from latermq_broker.replication.note import TEMPORARY_NAME, Note, read_note, write_note
 from latermq_broker.replication.reader import Piece, Reader
-from latermq_broker.replication.replicated_log import ReplicatedLog
+from latermq_broker.replication.replicated_log import ReplicatedLog, read_range
 from latermq_broker.replication.validity import EMPTY
 from latermq_broker.store.directory import (
     CATALOGUE_NAME,

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from latermq_broker.errors import StoreUnusableError, UnsupportedFormatError
+from latermq_broker.replication.entry import Offset
 from latermq_broker.replication.reader import Reader
-from latermq_broker.replication.replicated_log import Offset
 from latermq_broker.replication.validity import Standing
 from latermq_broker.store.directory import REPLICA_NAME
 from latermq_broker.store.files import Files, OpenMode, write_all

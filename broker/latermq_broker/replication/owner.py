@@ -28,10 +28,10 @@ from latermq_broker.errors import (
 )
 from latermq_broker.observability.replication_figures import OWNER, Others, ReplicationFigures
 from latermq_broker.replication.batch import cluster_hash
-from latermq_broker.replication.entry_range import entries_of
+from latermq_broker.replication.entry import Offset
 from latermq_broker.replication.note import Note
 from latermq_broker.replication.reader import Piece, Reader
-from latermq_broker.replication.replicated_log import Offset, ReplicatedLog
+from latermq_broker.replication.replicated_log import ReplicatedLog, entries_of
 from latermq_broker.replication.shipper import Shipment
 from latermq_broker.replication.tenure import Gap, Tenure
 from latermq_broker.replication.validity import Verdict

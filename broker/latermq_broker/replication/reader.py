@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from latermq_broker.errors import DamagedBatchError
 from latermq_broker.replication.batch import Batch, decode_batch, is_batch
-from latermq_broker.replication.replicated_log import Entry, Offset
+from latermq_broker.replication.entry import Entry, Offset
 from latermq_broker.replication.validity import EMPTY, Standing, Verdict, begin_at, judge
 
 

@@ -30,12 +30,13 @@ from latermq_broker.errors import EntriesGoneError, LogUnavailableError, StoreUn
 from latermq_broker.observability.replication_figures import STANDBY, Others, ReplicationFigures
 from latermq_broker.pump.disk_work import DiskWork
 from latermq_broker.replication.batch import NOBODY, cluster_hash, encode_batch, fence_of
+from latermq_broker.replication.entry import Entry, require_behind
 from latermq_broker.replication.local_copy import LocalCopy
 from latermq_broker.replication.members.announcing import Members
 from latermq_broker.replication.note import Note, write_note
 from latermq_broker.replication.owner import Owner
 from latermq_broker.replication.reader import Reader
-from latermq_broker.replication.replicated_log import Entry, ReplicatedLog, require_behind
+from latermq_broker.replication.replicated_log import ReplicatedLog
 from latermq_broker.replication.standby import Standby
 from latermq_broker.replication.tenure import RESEND_MS, TAKE_OVER_MS, Tenure, Wary
 from latermq_broker.replication.validity import EMPTY, Verdict

@@ -17,33 +17,11 @@ All calls are made in the event loop, and all answers come there.
 """
 
 from collections.abc import AsyncGenerator
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from contextlib import aclosing
+from typing import Protocol
 
 from latermq_broker.deferred import Later
-from latermq_broker.errors import EntriesLostError
-
-Offset: TypeAlias = int  # of an entry in the replicated log, from 0
-
-UNTOLD: Final[Offset] = -1  # a quorum has it, but it is not said where
-
-
-class Entry(NamedTuple):
-    """One entry as it stands in the replicated log."""
-
-    offset: Offset
-    data: bytes
-
-
-def require_behind(offset: Offset, end: Offset) -> None:
-    """Have an entry at `offset` stand behind what a quorum had when it was appended, up to `end`.
-
-    Raises EntriesLostError.
-    """
-    if offset < end:
-        raise EntriesLostError(
-            f"the replicated log has lost what it acknowledged: entry {end - 1} was there, and "
-            f"what was appended behind it is entry {offset}"
-        )
+from latermq_broker.replication.entry import Entry, Offset
 
 
 class ReplicatedLog(Protocol):
@@ -101,3 +79,25 @@ class ReplicatedLog(Protocol):
 
     async def close(self) -> None:
         """Settle what is in flight, with LogUnavailableError if need be, and let the log go."""
+
+
+async def entries_of(
+    replicated_log: ReplicatedLog, begin: Offset, end: Offset
+) -> AsyncGenerator[Entry, None]:
+    """Yield the entries from `begin` to before `end`, which a quorum has.
+
+    Raises as `ReplicatedLog.tail`.
+    """
+    if begin >= end:
+        return
+    async with aclosing(replicated_log.tail(begin)) as tail:
+        async for entry in tail:
+            if entry.offset < end:
+                yield entry
+            if entry.offset >= end - 1:
+                break
+
+
+async def read_range(replicated_log: ReplicatedLog, begin: Offset, end: Offset) -> list[Entry]:
+    """Read the entries from `begin` to before `end`, as `entries_of`."""
+    return [entry async for entry in entries_of(replicated_log, begin, end)]

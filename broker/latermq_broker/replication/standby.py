@@ -14,8 +14,8 @@ from latermq_broker.clock import SystemClock
 from latermq_broker.config.config import Config
 from latermq_broker.engine.engine import Engine
 from latermq_broker.pump.disk_work import DiskWork, disk_threads
+from latermq_broker.replication.entry import Entry
 from latermq_broker.replication.local_copy import LocalCopy
-from latermq_broker.replication.replicated_log import Entry
 from latermq_broker.replication.validity import Verdict
 
 log = logging.getLogger("latermq.replication")

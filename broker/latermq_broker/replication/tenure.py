@@ -21,8 +21,8 @@ from itertools import count
 from typing import Final, NamedTuple
 
 from latermq_broker.replication.batch import Batch
+from latermq_broker.replication.entry import UNTOLD, Entry, Offset, require_behind
 from latermq_broker.replication.reader import Piece, Reader
-from latermq_broker.replication.replicated_log import UNTOLD, Entry, Offset, require_behind
 from latermq_broker.replication.shipper import SIZES, Shipment, Shipper, ShipSizes
 from latermq_broker.replication.validity import Verdict
 

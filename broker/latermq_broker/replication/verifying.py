@@ -12,10 +12,9 @@ from typing import Final, NamedTuple
 
 from latermq_broker.errors import StoreUnusableError
 from latermq_broker.replication.batch import cluster_hash
-from latermq_broker.replication.entry_range import entries_of
 from latermq_broker.replication.note import Note
 from latermq_broker.replication.reader import Piece, Reader
-from latermq_broker.replication.replicated_log import ReplicatedLog
+from latermq_broker.replication.replicated_log import ReplicatedLog, entries_of
 from latermq_broker.replication.validity import EMPTY
 from latermq_broker.store.directory import LOG_NAME, segment_base
 from latermq_broker.store.files import Files, OpenMode, write_all

@@ -20,9 +20,9 @@ from latermq_broker.offline import adopting as adopting_module
 from latermq_broker.offline.adopting import Adopting, OwnLog, keep_note
 from latermq_broker.replication import replica as replica_module
 from latermq_broker.replication.batch import cluster_hash, decode_batch, encode_batch, fence_of
+from latermq_broker.replication.entry import Entry
 from latermq_broker.replication.note import Note, read_note
 from latermq_broker.replication.replica import Replica, ReplicaPlace
-from latermq_broker.replication.replicated_log import Entry
 from latermq_broker.store.directory import LOG_NAME, REPLICA_NAME
 from latermq_broker.store.log.segment import segment_name
 from support.driven_standby import CLUSTER, DIRECTORY, DrivenStandby

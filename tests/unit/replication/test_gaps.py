@@ -9,10 +9,10 @@ import pytest
 
 from latermq_broker.errors import FencedError
 from latermq_broker.replication.batch import encode_batch, fence_of
+from latermq_broker.replication.entry import Entry, Offset
 from latermq_broker.replication.note import Note
 from latermq_broker.replication.owner import Owner
 from latermq_broker.replication.reader import Reader
-from latermq_broker.replication.replicated_log import Entry, Offset
 from latermq_broker.replication.shipper import Shipper
 from latermq_broker.replication.tenure import Gap, Tenure
 from latermq_broker.replication.validity import EMPTY, judge

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from latermq_broker.errors import FencedError, LogUnavailableError, StoreError
+from latermq_broker.replication.entry import UNTOLD
 from latermq_broker.replication.kafka_log import KafkaWriter
-from latermq_broker.replication.replicated_log import UNTOLD
 
 
 class Sent:

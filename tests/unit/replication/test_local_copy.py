@@ -17,9 +17,9 @@ from latermq_broker.errors import (
 )
 from latermq_broker.offline.log_repair import repair
 from latermq_broker.replication.batch import encode_batch, fence_of
+from latermq_broker.replication.entry import Entry
 from latermq_broker.replication.local_copy import LocalCopy
 from latermq_broker.replication.note import TEMPORARY_NAME, Note, read_note
-from latermq_broker.replication.replicated_log import Entry
 from latermq_broker.store.directory import (
     CATALOGUE_NAME,
     LOG_NAME,

@@ -24,10 +24,10 @@ from latermq_broker.replication.batch import (
     fence_of,
     hand_over_of,
 )
+from latermq_broker.replication.entry import Entry
 from latermq_broker.replication.local_copy import LocalCopy
 from latermq_broker.replication.note import Note, read_note
 from latermq_broker.replication.replica import NEW_MS, RANK_MS, Replica, ReplicaPlace
-from latermq_broker.replication.replicated_log import Entry
 from latermq_broker.replication.tenure import SILENT_MS, TAKE_OVER_MS
 from latermq_broker.store.directory import LOG_NAME, take_lock
 from latermq_broker.store.files import RealFiles

@@ -16,8 +16,8 @@ from latermq_broker.replication.batch import (
     fence_of,
     hand_over_of,
 )
+from latermq_broker.replication.entry import Entry
 from latermq_broker.replication.replica import Replica, ReplicaPlace
-from latermq_broker.replication.replicated_log import Entry
 from latermq_broker.store.directory import REPLICA_NAME
 from latermq_broker.store.files import RealFiles
 from support.log_in_memory import LogInMemory

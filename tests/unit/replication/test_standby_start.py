@@ -15,9 +15,9 @@ from latermq_broker.errors import StoreUnusableError
 from latermq_broker.replication import replica as replica_module
 from latermq_broker.replication import standby as standby_module
 from latermq_broker.replication.batch import decode_batch
+from latermq_broker.replication.entry import Entry
 from latermq_broker.replication.note import read_note, write_note
 from latermq_broker.replication.replica import Replica, ReplicaPlace
-from latermq_broker.replication.replicated_log import Entry
 from latermq_broker.store.directory import REPLICA_NAME
 from latermq_broker.store.store import Store
 from support.driven_standby import CLUSTER, DIRECTORY, DrivenStandby, ShippedLog

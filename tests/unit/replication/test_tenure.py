@@ -6,8 +6,8 @@ import pytest
 
 from latermq_broker.errors import EntriesLostError
 from latermq_broker.replication.batch import encode_batch, fence_of, hand_over_of
+from latermq_broker.replication.entry import UNTOLD, Entry
 from latermq_broker.replication.reader import Piece, Reader
-from latermq_broker.replication.replicated_log import UNTOLD, Entry
 from latermq_broker.replication.shipper import SIZES, Shipper, ShipSizes
 from latermq_broker.replication.tenure import (
     BEAT_MS,

@@ -8,9 +8,9 @@ import pytest
 from latermq_broker.config.config import StoreConfig
 from latermq_broker.errors import StoreUnusableError
 from latermq_broker.replication.batch import encode_batch
+from latermq_broker.replication.entry import Entry
 from latermq_broker.replication.local_copy import LocalCopy
 from latermq_broker.replication.note import Note
-from latermq_broker.replication.replicated_log import Entry
 from latermq_broker.replication.verifying import Difference, Verified, Verifying
 from latermq_broker.store.directory import LOG_NAME
 from latermq_broker.store.files import OpenMode, RealFiles

@@ -14,9 +14,9 @@ from typing import Final, Protocol
 from latermq_broker.deferred import Later
 from latermq_broker.errors import EntriesGoneError, EntriesLostError, LogUnavailableError
 from latermq_broker.observability.replication_figures import Member, Others, ReplicationFigures
+from latermq_broker.replication.entry import Offset
 from latermq_broker.replication.members.member_entry import encode_member, encode_name
 from latermq_broker.replication.members.roster import Notice, Roster
-from latermq_broker.replication.replicated_log import Offset
 from latermq_text.version import own_version
 
 log = logging.getLogger("latermq.replication")

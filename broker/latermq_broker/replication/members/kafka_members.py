@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from latermq_broker.deferred import Later
+from latermq_broker.replication.entry import Offset
 from latermq_broker.replication.kafka_log import KafkaWriter, tail_partition
 from latermq_broker.replication.members.roster import Notice
-from latermq_broker.replication.replicated_log import Offset
 
 
 class KafkaMembers:
