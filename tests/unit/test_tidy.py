@@ -7,6 +7,7 @@ lines, a function 70, a class 20 methods.
 import ast
 import re
 import subprocess
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from graphlib import CycleError, TopologicalSorter
@@ -25,6 +26,7 @@ ASSERTED: Final = ("broker/latermq_broker/delivery", "broker/latermq_broker/engi
 ROOMED: Final = ("broker", "client", "proto")  # folders of modules with rooms
 
 GENERATED: Final = re.compile(r"_pb2(_grpc)?\.pyi?$")
+EXCEPTIONS: Final = {"allow_indirect_imports", "exhaustive_ignores", "ignore_imports"}
 TEXT_SUFFIXES: Final = {".md", ".proto", ".py", ".pyi", ".toml", ".txt", ".yaml", ".yml", ""}
 NAMELESS_MODULES: Final = {"utils", "util", "helpers", "helper", "common", "base", "misc"}
 NAMELESS_CLASSES: Final = re.compile(r"(Manager|Impl|Utils?|Helpers?)$")
@@ -186,6 +188,16 @@ def crowded_folders() -> Iterator[str]:
             yield f"{at(folder, 1)}: {count} modules, at most {FOLDER_MODULES_MAX}"
 
 
+def excepted_imports() -> Iterator[str]:
+    """Who may import whom is said without exceptions: a law of layers names every room."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    for contract in tomllib.loads(text)["tool"]["importlinter"]["contracts"]:
+        for option in EXCEPTIONS & contract.keys():
+            yield f"pyproject.toml: {contract['name']}: {option}"
+        if contract["type"] == "layers" and not contract.get("exhaustive"):
+            yield f"pyproject.toml: {contract['name']}: not exhaustive"
+
+
 def namesakes() -> Iterator[str]:
     """Two modules of the broker by one name are told apart by nobody in a traceback or a talk."""
     found = modules("broker/latermq_broker")
@@ -285,6 +297,7 @@ def registry_hosts() -> Iterator[str]:
 RULES: Final[list[Callable[[], Iterator[str]]]] = [
     long_files,
     crowded_folders,
+    excepted_imports,
     namesakes,
     circles,
     docstrings_about_others,
@@ -328,6 +341,9 @@ def test_every_rule_finds_its_offence(tmp_path: Path, monkeypatch: pytest.Monkey
         (crowd / f"{name}.py").touch()
     for name, other in (("m0", "m1"), ("m1", "m0")):
         (crowd / f"{name}.py").write_text(f"import latermq_broker.crowd.{other}\n")
+    (tmp_path / "pyproject.toml").write_text(
+        '[[tool.importlinter.contracts]]\nname = "rooms"\ntype = "layers"\nlayers = ["crowd"]\n'
+    )
     careless = tmp_path / ASSERTED[0] / "careless.py"
     careless.parent.mkdir()
     careless.write_text("def f(): ...\n")
