@@ -43,7 +43,7 @@ from latermq_broker.store.records.record import (
 )
 
 COPY_BYTES: Final = 1 << 20
-GLIMPSES_MAX: Final = 10_000  # of one range, in its report
+UNVERIFIED_MAX: Final = 10_000  # of one range, in its report
 
 Describe = Callable[[Record], Mapping[str, Any]]
 
@@ -88,7 +88,7 @@ def repair_directory(path: Path, files: Files, now_ms: int, describe: Describe) 
     """Give up every damaged range; afterwards the log verifies.
 
     Args:
-        describe: a glimpsed record in words, for the report.
+        describe: a record that was read unverified, in words, for the report.
     Raises:
         StoreLockedError: a broker runs on it.
         CorruptRecordError, UnsupportedFormatError: it cannot be repaired; nothing was changed.
@@ -121,7 +121,7 @@ def _losses(examination: Examination) -> Iterator[Loss]:
         ]
         records: list[Record] = []
         for segment in parts:
-            records += _glimpses(segment, damage.position, damage.resumes_at, len(records))
+            records += _unverified(segment, damage.position, damage.resumes_at, len(records))
         names = tuple(segment.path.name for segment in parts)
         yield Loss(damage.position, damage.resumes_at, damage.reason, names, tuple(records))
 
@@ -130,11 +130,11 @@ def _overlaps(segment: Segment, begin: int, end: int) -> bool:
     return segment.base < end and begin < segment.end
 
 
-def _glimpses(segment: Segment, begin: int, end: int, known: int) -> Iterator[Record]:
+def _unverified(segment: Segment, begin: int, end: int, known: int) -> Iterator[Record]:
     """Yield what seem to be records in a damaged range of a segment: their headers make sense."""
     position = max(begin, segment.base + SEGMENT_HEADER_BYTES)
     end = min(end, segment.end)
-    while position < end and known < GLIMPSES_MAX:
+    while position < end and known < UNVERIFIED_MAX:
         record = read_unverified_in(segment, position)
         if record is not None and record.next_position <= end:
             yield record
