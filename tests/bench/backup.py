@@ -23,8 +23,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from bench.cases_broker import KIB, TOPIC, cpu_s, load
-from bench.cases_engine import scratch
+from bench.cases.broker import KIB, TOPIC, cpu_s, load
+from bench.cases.engine import scratch
 from bench.children import environment
 from bench.suite import machine, shown
 from latermq_text.version import own_version

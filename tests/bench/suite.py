@@ -13,23 +13,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from bench import (
-    cases_broker,
-    cases_engine,
-    cases_idle,
-    cases_leases,
-    cases_lone,
-    cases_sdk,
-    cases_store,
-    cases_timers,
-)
+from bench.cases import broker, engine, idle, leases, lone, sdk, store, timers
 from bench.measured import HIGHER, Result
 from latermq_text.version import is_compiled
 
-MODULES: Final = (
-    cases_broker, cases_lone, cases_idle, cases_engine, cases_leases, cases_store, cases_timers,
-    cases_sdk,
-)  # fmt: skip
+MODULES: Final = (broker, lone, idle, engine, leases, store, timers, sdk)
 ROOT: Final = Path(__file__).resolve().parents[2]
 COMPILED: Final = is_compiled()
 PAGE: Final = ROOT / "docs" / ("benchmarks-compiled.md" if COMPILED else "benchmarks.md")

@@ -17,7 +17,7 @@ from typing import Final
 
 import httpx
 
-from bench.cases_broker import cpu_s
+from bench.cases.broker import cpu_s
 from bench.letters import CONFIG, GROUP, TOPIC, fill
 from latermq import admin
 from latermq_proto.latermq.v1 import group_pb2

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import uvloop
 
-from bench.cases_engine import outgoing
+from bench.cases.engine import outgoing
 from bench.measured import percentile
 from latermq_broker.clock import SystemClock
 from latermq_broker.config.config import Config

@@ -4,8 +4,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from bench.cases_broker import TOPIC, rss_mib
-from bench.cases_engine import scratch
+from bench.cases.broker import TOPIC, rss_mib
+from bench.cases.engine import scratch
 from bench.cluster.meters import proportional_mib, used_s
 from bench.cluster.tables import table
 from bench.suite import shown

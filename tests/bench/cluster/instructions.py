@@ -6,7 +6,7 @@ They do not depend on how many processes share the cores, nor on what else the m
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from bench.cases_lone import PLAIN, VALGRIND, WARM_UP, Callgrind, Client, Sheet, broker
+from bench.cases.lone import PLAIN, VALGRIND, WARM_UP, Callgrind, Client, Sheet, broker
 from bench.cluster.tables import Bound, table
 from support.cluster_process import free_ports
 

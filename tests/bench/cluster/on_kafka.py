@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from bench.cases_broker import SHORT_POLLS
+from bench.cases.broker import SHORT_POLLS
 from bench.cluster.meters import LOOK_S, wait
 from support.broker_process import BrokerProcess
 from support.cluster_process import free_ports

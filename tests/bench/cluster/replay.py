@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from bench.cases_broker import KIB, load
-from bench.cases_engine import scratch
+from bench.cases.broker import KIB, load
+from bench.cases.engine import scratch
 from bench.cluster.meters import used_s
 from bench.cluster.on_kafka import SOON_S, BrokerOnKafka
 from bench.cluster.shards import make_topic

@@ -13,8 +13,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Final, NamedTuple, TypeAlias
 
 from bench.backup import figures_of, sending
-from bench.cases_broker import SHORT_POLLS
-from bench.cases_engine import scratch
+from bench.cases.broker import SHORT_POLLS
+from bench.cases.engine import scratch
 from bench.cluster.meters import used_s
 from bench.cluster.on_kafka import BrokerOnKafka
 from bench.cluster.shards import CALLS, make_topic, send_lone

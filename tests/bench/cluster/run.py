@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from bench.cases_engine import scratch
+from bench.cases.engine import scratch
 from bench.cluster import growth, instructions, replay, replication, shards
 from bench.cluster.instructions import TOOLS
 from bench.cluster.tables import Bound

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Final, NamedTuple
 
-from bench.cases_broker import KIB, SHORT_POLLS, TOPIC, load
-from bench.cases_engine import scratch
+from bench.cases.broker import KIB, SHORT_POLLS, TOPIC, load
+from bench.cases.engine import scratch
 from bench.cluster.meters import used_s
 from bench.cluster.tables import Sends, factors, medians, send_cells, spread, table
 from support.broker_process import BrokerProcess

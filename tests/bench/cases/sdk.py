@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from bench.cases_broker import LOAD_TIMEOUT_S, TOPIC, load, running
+from bench.cases.broker import LOAD_TIMEOUT_S, TOPIC, load, running
 from bench.children import environment
 from bench.measured import HIGHER, LOWER, Group, Result, medians
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from bench.cases_engine import fill, scratch
+from bench.cases.engine import fill, scratch
 from bench.children import environment
 from bench.measured import HIGHER, LOWER, Group, Result, medians, repeated
 from support.broker_process import BrokerProcess

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from bench.cases_engine import GROUP, NOW_MS, TOPIC, engine, outgoing, rate, timed
+from bench.cases.engine import GROUP, NOW_MS, TOPIC, engine, outgoing, rate, timed
 from bench.measured import LOWER, Group, Result, repeated
 from latermq_broker.delivery.leases.lease import Event
 from latermq_broker.delivery.leases.leases import Leases

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from bench.cases_broker import load, running
-from bench.cases_engine import scratch
+from bench.cases.broker import load, running
+from bench.cases.engine import scratch
 from bench.children import environment
 from bench.measured import HIGHER, LOWER, Group, Result, medians, repeated
 from latermq_text.version import is_compiled

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
-from bench.cases_broker import TOPIC, cpu_s, load, rss_mib, running
+from bench.cases.broker import TOPIC, cpu_s, load, rss_mib, running
 from bench.children import environment
 from bench.measured import LOWER, Group, Result
 from latermq_proto.latermq.v1 import broker_pb2

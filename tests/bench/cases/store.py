@@ -9,7 +9,7 @@ from typing import Final
 
 import uvloop
 
-from bench.cases_engine import KIB, NOW_MS, engine, outgoing, timed
+from bench.cases.engine import KIB, NOW_MS, engine, outgoing, timed
 from bench.measured import HIGHER, LOWER, Group, Result, medians, percentile, repeated
 from latermq_broker.clock import SystemClock
 from latermq_broker.config.config import Config, Flush, StoreConfig

@@ -52,7 +52,7 @@ SETTLED_S: Final = 0.5  # until what a call leaves to do later is done
 IDLE_S: Final = 3.0
 HOUR_MS: Final = 3_600_000
 IDLE: Final = "one second without a call"
-ROOT: Final = Path(__file__).resolve().parents[2]
+ROOT: Final = Path(__file__).resolve().parents[3]
 PACKAGES: Final = {"broker/latermq_broker": "latermq_broker", "proto/latermq_h2": "latermq_h2"}
 
 
