@@ -5,15 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
 import latermq
 from support import console_story as shop
-from support.browser import aside, console_process, page_of
+from support.browser import aside, console_process, page_of, serious
 from support.cluster_process import Machines
 
-SERIOUS = {"serious", "critical"}
 LETTERS = 4
 
 
@@ -43,11 +41,7 @@ def test_letters_are_dropped_in_their_shard(browser: Browser, machines: Machines
         rows = page.locator("tbody tr")
         expect(rows).to_have_count(2)
         expect(rows.locator("td[data-label=Shard]")).to_have_text(["0", "1"])
-        problems = [
-            each["id"] for each in Axe().run(page).response["violations"]
-            if each["impact"] in SERIOUS
-        ]  # fmt: skip
-        assert problems == []
+        assert serious(page) == []
         page.locator("a[href='/dead/billing@1']").first.press("Enter")
         expect(page).to_have_url(re.compile("/dead/billing@1$"))
         page.get_by_role("link", name="Drop all").press("Enter")

@@ -4,23 +4,14 @@ import re
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 import latermq
+from console.addresses import PAGES
 from support import console_story as shop
-from support.browser import aside, page_of
+from support.browser import aside, page_of, serious
 
-SERIOUS = {"serious", "critical"}
 PHONE = {"width": 390, "height": 844}
-PAGES = (
-    "/?range=7d", "/dead", "/dead/billing", "/dead/billing?q=nothing-like-it",
-    "/dead/billing/letters/0", "/dead/billing/change?verb=redrive",
-    "/dead/billing/change?verb=drop", "/jobs", "/groups", "/groups/billing", "/topics",
-    "/topics/orders", "/topics/orders/delete", "/groups/billing/delete",
-    "/groups/billing/reset?topic=orders&to=earliest", "/pending", "/transactions", "/messages",
-    "/clients", "/schedules", "/messages?q=A-1003", "/access", "/broker", "/cluster", "/nowhere",
-)  # fmt: skip
 COLOURED = (
     "/?range=7d",
     "/dead/billing",
@@ -43,11 +34,8 @@ def test_nobody_is_shut_out(browser: Browser, url: str, told: str, scheme: Any) 
         for path in PAGES:
             page.goto(path)
             page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
-            looked = scheme == "light" or path in COLOURED
-            for each in Axe().run(page).response["violations"] if looked else ():
-                if each["impact"] in SERIOUS:
-                    nodes = [node["html"][:200] for node in each["nodes"][:3]]
-                    problems.append(f"{path}: {each['id']}: {nodes}")
+            if scheme == "light" or path in COLOURED:
+                problems += serious(page)
             wide = page.evaluate("document.documentElement.scrollWidth")
             if wide > size["width"]:
                 problems.append(f"{path}: {wide} pixels wide")

@@ -9,8 +9,9 @@ import sys
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 from support.machine import patient
@@ -18,16 +19,28 @@ from support.machine import patient
 NAMES: Final = ("chromium", "chromium-browser", "google-chrome")
 WAIT_MS: Final = patient(20.0) * 1_000
 
+Result = TypeVar("Result")
+
 
 def executable() -> str | None:
     """Where a Chromium of this machine is; None: it has none."""
     return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
 
 
-def aside(work: Coroutine[Any, Any, None]) -> None:
+def aside(work: Coroutine[Any, Any, Result]) -> Result:
     """Run it to its end in another thread: in this one Playwright's own loop runs."""
     with ThreadPoolExecutor(1) as thread:
-        thread.submit(asyncio.run, work).result()
+        return thread.submit(asyncio.run, work).result()
+
+
+def serious(page: Page) -> list[str]:
+    """Return what axe-core finds serious or worse on a page, what is folded up included."""
+    page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+    return [
+        f"{page.url}: {each['id']}: {[node['html'][:200] for node in each['nodes'][:3]]}"
+        for each in Axe().run(page).response["violations"]
+        if each["impact"] in ("serious", "critical")
+    ]
 
 
 @contextmanager

@@ -137,3 +137,14 @@ def test_modules_that_are_named_are_there() -> None:
     lost = {name for name in named if not any((root / name).is_file() for root in roots)}
     assert len(named) > 20
     assert not lost
+
+
+def test_every_picture_is_taken_anew_and_shown() -> None:
+    there = {path.stem for path in (ROOT / "docs" / "pictures").iterdir()}
+    taken = (ROOT / "tests" / "console" / "screenshots.py").read_text(encoding="utf-8")
+    assert set(re.findall(r'^    \("([a-z-]+)", "/', taken, re.MULTILINE)) == there
+    shown = {
+        name for page in PAGES
+        for name in re.findall(r"\(pictures/([a-z-]+)\.png\)", page.read_text(encoding="utf-8"))
+    }  # fmt: skip
+    assert shown == there
