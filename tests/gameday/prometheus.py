@@ -1,4 +1,4 @@
-"""A real Prometheus that scrapes a broker and evaluates the hurried rules (Debian: prometheus)."""
+"""A real Prometheus that scrapes brokers and evaluates the hurried rules (Debian: prometheus)."""
 
 import json
 import shutil
@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
+from urllib.parse import quote
 
 from gameday.rules import SPEED, write_hurried
 from support.cluster_process import free_ports
@@ -21,7 +22,7 @@ global: {{scrape_interval: {ms}ms, scrape_timeout: {ms}ms, evaluation_interval: 
 rule_files: [rules.yml]
 scrape_configs:
   - job_name: latermq
-    static_configs: [{{targets: ["{target}"]}}]
+    static_configs: [{{targets: {targets}}}]
 """
 
 
@@ -37,11 +38,12 @@ class Alert(NamedTuple):
 class Prometheus:
     """Use it as a context manager."""
 
-    def __init__(self, directory: Path, target: str) -> None:
+    def __init__(self, directory: Path, *targets: str) -> None:
         directory.mkdir(parents=True)
         self._directory = directory
+        self._targets = targets
         write_hurried(directory / "rules.yml")
-        config = CONFIG.format(ms=SCRAPE_MS, target=target)
+        config = CONFIG.format(ms=SCRAPE_MS, targets=json.dumps(targets))
         (directory / "prometheus.yml").write_text(config, encoding="utf-8")
         self.url = f"http://127.0.0.1:{free_ports(1)[0]}"
 
@@ -57,7 +59,7 @@ class Prometheus:
                 ],
                 cwd=self._directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
-        self.wait_until(lambda: bool(self._ask("query?query=up")["result"]), patient(30))
+        self.wait_until(lambda: bool(self.query("up")), patient(30))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -74,13 +76,19 @@ class Prometheus:
             if each["state"] == state
         ]  # fmt: skip
 
+    def query(self, expr: str) -> list[dict[str, Any]]:
+        """Return the series of an instant vector as they are now: `metric` and `value` of each."""
+        return list(self._ask(f"query?query={quote(expr)}")["result"])
+
     def wait_scraped(self) -> None:
-        """Wait until it has seen the broker as it is now."""
+        """Wait until it has seen every broker as it is now."""
         asked_s = time.time()
 
         def seen() -> bool:
-            (up,) = self._ask("query?query=timestamp(up)and(up==1)")["result"] or [None]
-            return up is not None and float(up["value"][1]) > asked_s
+            up = self.query("timestamp(up) and (up == 1)")
+            return len(up) == len(self._targets) and all(
+                float(each["value"][1]) > asked_s for each in up
+            )
 
         self.wait_until(seen, patient(30))
 
