@@ -52,9 +52,9 @@ _KEYS: Final = {
 }  # fmt: skip
 
 _ONE_KEY: Final = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1bO[@-~]|.", re.DOTALL)
-_CUT_OFF: Final = re.compile(rb"\x1b(\[[0-?]*[ -/]*|O)$")  # the rest of that key comes at once
+_CUT_OFF: Final = re.compile(rb"\x1b(\[[0-?]*[ -/]*|O)?$")  # the rest of that key comes at once
 _READ_BYTES_MAX: Final = 1_024
-KEY_REST_S: Final = 0.05
+KEY_REST_S: Final = 0.05  # that a lone escape waits, too: it may be the begin of an arrow
 
 _Key = Callable[[group_pb2.Group], Any]
 
@@ -275,6 +275,23 @@ def keys_of(typed: bytes) -> list[str]:
     return [key for key in keys if key is not None]
 
 
+def typed_in(wait: Callable[[float], bool], read: Callable[[], bytes], timeout_s: float) -> bytes:
+    """Return what is typed within a time, with the rest of a key that came in pieces.
+
+    Args:
+        wait: tells whether there is something to read, after so many seconds at most.
+    """
+    if not wait(timeout_s):
+        return b""
+    typed = read()
+    while _CUT_OFF.search(typed) and wait(KEY_REST_S):
+        rest = read()
+        if not rest:  # nobody types any more
+            break
+        typed += rest
+    return typed
+
+
 def _run(screen: Top, every: float, pressed: Callable[[float], list[str]]) -> None:
     going = True
     while going:
@@ -294,13 +311,14 @@ def _keys() -> Iterator[Callable[[float], list[str]]]:
     stdin = sys.stdin.fileno()
     before = termios.tcgetattr(stdin)
 
+    def wait(timeout_s: float) -> bool:
+        return bool(select.select([stdin], [], [], timeout_s)[0])
+
+    def read() -> bytes:
+        return os.read(stdin, _READ_BYTES_MAX)
+
     def pressed(timeout_s: float) -> list[str]:
-        if not select.select([stdin], [], [], timeout_s)[0]:
-            return []
-        typed = os.read(stdin, _READ_BYTES_MAX)
-        if _CUT_OFF.search(typed) and select.select([stdin], [], [], KEY_REST_S)[0]:
-            typed += os.read(stdin, _READ_BYTES_MAX)
-        return keys_of(typed)
+        return keys_of(typed_in(wait, read, timeout_s))
 
     try:
         tty.setcbreak(stdin)

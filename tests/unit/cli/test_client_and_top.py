@@ -9,7 +9,7 @@ from latermq._values.endpoints import Endpoints
 from latermq_broker.delivery.failure import Failure
 from latermq_broker.services.clients.session import ClientKind, Session
 from latermq_cli import clock
-from latermq_cli.clients.top import HELP, Top, _run, keys_of
+from latermq_cli.clients.top import HELP, KEY_REST_S, Top, _run, keys_of, typed_in
 from latermq_cli.connection.connection import Connection
 from latermq_h2.grpc_code import GrpcCode
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
@@ -178,6 +178,29 @@ def test_a_listing_goes_on_while_the_broker_is_away(
 )
 def test_keys_that_come_together_are_taken_one_by_one(typed: bytes, keys: list[str]) -> None:
     assert keys_of(typed) == keys
+
+
+@pytest.mark.parametrize(
+    ("pieces", "keys"),
+    [
+        ([b"\x1b", b"[B"], ["down"]),
+        ([b"\x1b", b"[", b"B"], ["down"]),
+        ([b"j\x1b[1;", b"5", b"B"], ["down"]),
+        ([b"\x1b", b"[A", b"q"], ["up"]),  # the last one is read the next time
+        ([b"\x1b"], ["back"]),
+        ([b"\x1b", b""], ["back"]),  # the terminal is gone
+        ([], []),
+    ],
+)
+def test_a_key_that_comes_in_pieces_is_one_key(pieces: list[bytes], keys: list[str]) -> None:
+    waits = []
+
+    def wait(timeout_s: float) -> bool:
+        waits.append(timeout_s)
+        return bool(pieces)
+
+    assert keys_of(typed_in(wait, lambda: pieces.pop(0), 2.0)) == keys
+    assert set(waits[1:]) <= {KEY_REST_S}
 
 
 def test_keys_that_came_together_are_all_pressed(rig: CliRig) -> None:
