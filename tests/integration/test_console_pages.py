@@ -118,6 +118,16 @@ async def test_what_waits_is_moved_and_cancelled(endpoint: str, name: str) -> No
         assert visitor.status == 400
 
 
+async def test_a_retry_that_nobody_receives_says_how_late_it_is(endpoint: str, name: str) -> None:
+    await shop.make_topic(endpoint, name, queues=1)
+    await shop.make_groups(endpoint, name)
+    async with visiting(endpoint) as (_, visitor), latermq.connect(endpoint) as mq:
+        await shop.send_orders(mq, ["comma"], topic=name)
+        await shop.work(mq, 1, topic=name, group=name)
+        page = await visitor.until(f"/pending?group={name}", '"nowrap">ready')
+        assert re.search(r'"nowrap">ready<br><small class="quiet">due <time datetime="\d', page)
+
+
 async def test_an_open_transaction_is_ended(endpoint: str, name: str) -> None:
     async with visiting(endpoint) as (_, visitor), latermq.connect(endpoint) as mq:
         assert "No open transactions" in await visitor.get("/transactions")
