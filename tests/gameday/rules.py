@@ -13,7 +13,8 @@ import yaml
 
 from support.machine import patience, patient
 
-SHIPPED: Final = Path(__file__).resolve().parents[2] / "docker" / "prometheus" / "latermq.rules.yml"
+ROOT: Final = Path(__file__).resolve().parents[2]
+SHIPPED: Final = ROOT / "broker/latermq_broker/config/operating/latermq.rules.yml"
 SPEED: Final = 30 / patience()
 _UNIT_S: Final = {"s": 1, "m": 60, "h": 3_600}
 _DURATION: Final = re.compile(r"(\d+)([smh])")

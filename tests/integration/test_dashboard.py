@@ -33,9 +33,8 @@ from support.machine import patient
 from support.replica_process import LogServerProcess, ReplicaProcess
 from support.wire_client import WireClient, require_ok
 
-DASHBOARD: Final = (
-    Path(__file__).resolve().parents[2] / "docker" / "grafana" / "dashboards" / "latermq.json"
-)
+ROOT: Final = Path(__file__).resolve().parents[2]
+DASHBOARD: Final = ROOT / "broker/latermq_broker/config/operating/latermq.dashboard.json"
 METRICS: Final = '[metrics]\nlisten = "127.0.0.1:{port}"\n'
 FULL: Final = """[store]
 segment_bytes = 1048576

@@ -122,6 +122,10 @@ def test_what_a_wheel_holds(wheel: Path) -> None:
     typed = {name.partition("/")[0] for name in names if name.endswith("/py.typed")}
     assert packages - typed == {"pyspark_latermq"}
     assert "latermq_broker/config/latermq.toml" in names
+    shipped = {name for name in names if name.startswith("latermq_broker/config/operating/")}
+    assert {Path(name).name for name in shipped} == {
+        "latermq.service", "latermq.rules.yml", "latermq.dashboard.json",
+    }  # fmt: skip
     assert any(name.startswith("latermq_console/static/") for name in names)
     assert fields["Description-Content-Type"] == "text/markdown"
     assert "# LaterMQ" in fields.get_payload()

@@ -1,6 +1,7 @@
-"""`latermq config`: write the commented file of settings; check one."""
+"""`latermq config`: write the commented file of settings, and what operates a broker; check one."""
 
 import os
+import re
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
@@ -16,11 +17,14 @@ from latermq_cli.terminal.failures import CommandError, RefusedError
 from latermq_cli.terminal.table import plain
 
 _FILE: Final = "latermq.toml"
+_OPERATING: Final = ("latermq.service", "latermq.rules.yml", "latermq.dashboard.json")
+_PATH_OF_RUNBOOK: Final = "runbook: docs/"
+_URL: Final = re.compile(r"https?://[\w.~:/@%+-]+")
 
 
 @click.group(cls=CommandGroup)
 def config() -> None:
-    """Write a commented file of settings, or check one."""
+    """Write a commented file of settings, or check one; write what watches and starts a broker."""
 
 
 @config.command(
@@ -67,6 +71,50 @@ def check(file: str, as_json: bool) -> None:
         print_json({"file": file, "ok": True})
     else:
         click.echo(f"{plain(file)} is fine")
+
+
+@config.command(
+    epilog=example(
+        "latermq config files /etc/latermq",
+        "latermq config files . --runbooks https://git.example/latermq/blob/main/docs",
+    )
+)
+@click.argument("directory")
+@click.option(
+    "--runbooks", metavar="URL",
+    help="Where this version's docs are for you: alerts then have a runbook_url below it.",
+)  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace files that are there.")
+@json_option
+def files(directory: str, runbooks: str | None, force: bool, as_json: bool) -> None:
+    """Write what starts and watches a broker into DIRECTORY, which is made.
+
+    latermq.service is a hardened unit for systemd, latermq.rules.yml has alerts for Prometheus,
+    latermq.dashboard.json is a dashboard for Grafana.
+    """
+    base = (runbooks or "").rstrip("/")
+    if runbooks is not None and not _URL.fullmatch(base):
+        raise RefusedError(f"{plain(runbooks)} is no address: say https://HOST/PATH")
+    folder = Path(directory)
+    there = [name for name in _OPERATING if (folder / name).exists()]
+    if there and not force:
+        raise RefusedError(f"{plain(str(folder / there[0]))} is there already; --force replaces it")
+    shipped = resources.files("latermq_broker.config").joinpath("operating")
+    for name in _OPERATING:
+        text = shipped.joinpath(name).read_text("utf-8")
+        if base:
+            text = text.replace(_PATH_OF_RUNBOOK, f"runbook_url: {base}/")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text, encoding="utf-8")
+        except OSError as error:
+            why = error.strerror or error
+            raise CommandError(f"cannot write {plain(str(folder / name))}: {why}") from None
+    if as_json:
+        print_json({"files": [str(folder / name) for name in _OPERATING]})
+    else:
+        for name in _OPERATING:
+            click.echo(plain(str(folder / name)))
 
 
 def _settings() -> dict[str, Any]:

@@ -24,8 +24,9 @@ from support.engine_rig import EngineRig
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 DOCKER: Final = ROOT / "docker"
-RULES: Final = DOCKER / "prometheus" / "latermq.rules.yml"
-DASHBOARD: Final = DOCKER / "grafana" / "dashboards" / "latermq.json"
+SHIPPED: Final = ROOT / "broker" / "latermq_broker" / "config" / "operating"
+RULES: Final = SHIPPED / "latermq.rules.yml"
+DASHBOARD: Final = SHIPPED / "latermq.dashboard.json"
 SELECTOR: Final = re.compile(r"\b((?:latermq|process)_[a-z_]+)(?:\{([^}]*)\})?")
 LABEL: Final = re.compile(r'([a-z_]+)\s*(?:=~|!~|!=|=)\s*"')
 GROUPING: Final = re.compile(r"\bby \(([^)]*)\)")
@@ -105,7 +106,9 @@ def test_every_alert_has_a_page_that_says_what_to_do() -> None:
 
 
 def test_every_alert_is_tried_in_the_tests_of_the_rules() -> None:
-    loaded = yaml.safe_load((RULES.parent / "latermq.test.yml").read_text(encoding="utf-8"))
+    loaded = yaml.safe_load(
+        (DOCKER / "prometheus" / "latermq.test.yml").read_text(encoding="utf-8")
+    )
     tried = {
         case["alertname"]
         for test in loaded["tests"]
@@ -146,22 +149,29 @@ def test_what_compose_mounts_is_there() -> None:
     assert job["job_name"] == "latermq"
     listen = services["broker"]["environment"]["LATERMQ_METRICS_LISTEN"]
     assert target.split(":")[1] == listen.split(":")[1]
-    assert scrape["rule_files"] == [RULES.name]
+    mounts = [each.split(":") for each in services["prometheus"]["volumes"]]
+    places = {place: (DOCKER / source).resolve() for source, place, *_ in mounts}
+    [rule_file] = map(Path, scrape["rule_files"])
+    assert places[str(rule_file.parent)] / rule_file.name == RULES
     provisioned = DOCKER / "grafana" / "provisioning"
     source = yaml.safe_load((provisioned / "datasources" / "latermq.yml").read_text("utf-8"))
     uids = {panel["datasource"]["uid"] for panel in panels()}
     assert uids == {source["datasources"][0]["uid"]}
     boards = yaml.safe_load((provisioned / "dashboards" / "latermq.yml").read_text("utf-8"))
     path = boards["providers"][0]["options"]["path"]
-    assert any(mount.split(":")[1] == path for mount in services["grafana"]["volumes"])
+    mounts = [each.split(":") for each in services["grafana"]["volumes"]]
+    places = {place: (DOCKER / source).resolve() for source, place, *_ in mounts}
+    assert places[path] == DASHBOARD.parent
+    home = services["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert home == f"{path}/{DASHBOARD.name}"
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool (Debian: prometheus)")
 @pytest.mark.parametrize(
-    "words", [["check", "rules", RULES.name], ["test", "rules", "latermq.test.yml"]]
+    "words", [["check", "rules", str(RULES)], ["test", "rules", "latermq.test.yml"]]
 )
 def test_promtool_agrees(words: list[str]) -> None:
     ended = subprocess.run(
-        ["promtool", *words], cwd=RULES.parent, capture_output=True, text=True, check=False
+        ["promtool", *words], cwd=DOCKER / "prometheus", capture_output=True, text=True, check=False
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr

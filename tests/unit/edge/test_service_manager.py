@@ -17,7 +17,8 @@ from latermq_broker.observability.service_manager import ServiceNotices
 from latermq_broker.runtime import REFUSED, STORE_FAILED, TRY_AGAIN
 from latermq_cli.root import latermq
 
-UNIT: Final = Path(__file__).resolve().parents[3] / "docs" / "operating" / "latermq.service"
+ROOT: Final = Path(__file__).resolve().parents[3]
+UNIT: Final = ROOT / "broker/latermq_broker/config/operating/latermq.service"
 
 
 @pytest.fixture
