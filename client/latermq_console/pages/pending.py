@@ -16,7 +16,7 @@ from latermq_text.durations import parse_duration_ms
 
 PAGE: Final = 50
 LOOKED_MAX: Final = 1_000  # messages that the histogram looks at: those that come due first
-LOOKED_S: Final = 10.0
+LOOKED_S: Final = 10.0  # what is looked at, or counted in many groups, is as old
 MINUTES: Final = 60
 MINUTE_MS: Final = 60_000
 CHOSEN_MAX: Final = 1_000
@@ -67,7 +67,9 @@ async def _show(view: View, kind: str, template: str) -> Response:
     counting = pending_pb2.CountPendingRequest(filter=filter)
     counts, counts_error = [], ""
     try:
-        parts = await view.shards.each(desk.admin.pending.CountPending, lambda _: counting)
+        parts = await view.shards.each(
+            desk.admin.pending.CountPending, lambda _: counting, age_s=LOOKED_S
+        )
         counts = _added(parts)
     except LaterMQError as error:
         counts_error = words_of(error)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from heapq import heapify, heappop, merge
 from itertools import islice
+from operator import itemgetter
 from typing import Final
 
 from latermq_broker.catalog.catalog import RETRY_PREFIX, SCHEDULE_TOPIC
@@ -108,9 +109,10 @@ class PendingView:
         filter = _by_classic_name(filter)
         counts = {(each.kind, each.topic, each.group): each for each in self.known_counts(filter)}
         firsts = dict.fromkeys(counts, 0)
+        unknown = len(firsts)  # of these
         redriven: set[tuple[PendingKind, str, str]] = set()  # of each, the time of one is read
         for _, waiting in islice(self._in_order(filter, START), SCAN_MAX):
-            if all(firsts.values()):
+            if not unknown:
                 break
             where = self._key(waiting)
             if where is None or firsts.get(where, 1):
@@ -120,7 +122,14 @@ class PendingView:
                 redriven.add(where)
                 delivery = self._state.leases.deliveries[waiting[2]]
                 firsts[where] = _redriven_ms(self._state, self._attempts, delivery)
-        return [replace(counts[key], next_due_ms=firsts[key]) for key in sorted(counts)]
+            unknown -= bool(firsts[where])
+        return [
+            PendingCount(
+                kind=each.kind, topic=each.topic, group=each.group, count=each.count,
+                next_due_ms=firsts[key], ready=each.ready,
+            )
+            for key, each in sorted(counts.items(), key=itemgetter(0))
+        ]  # fmt: skip
 
     def search(
         self, message_id: str, token: str = "", *, scan_max: int = SCAN_MAX

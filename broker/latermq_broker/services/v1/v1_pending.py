@@ -77,21 +77,13 @@ class PendingService:
             counts = await self._count_each(filter, caller)
         else:
             counts = self._engine.pending.count(filter)
-        return pending_pb2.CountPendingResponse(
-            status=ok_status(),
-            total=sum(each.count for each in counts),
-            counts=[
-                pending_pb2.PendingCount(
-                    kind=pending_pb2.PendingKind.Name(each.kind),
-                    topic=each.topic,
-                    group=each.group,
-                    count=each.count,
-                    next_due_at_ms=each.next_due_ms,
-                    ready_count=each.ready,
-                )
-                for each in counts
-            ],
+        response = pending_pb2.CountPendingResponse(
+            status=ok_status(), total=sum(each.count for each in counts)
         )
+        for at in range(0, len(counts), SLICE_MAX):
+            response.counts.extend(map(_count, counts[at : at + SLICE_MAX]))
+            await asyncio.sleep(0)
+        return response
 
     async def _count_each(self, filter: PendingFilter, caller: Caller) -> Sequence[PendingCount]:
         """Count all that match one by one, where no counter helps, slice by slice."""
@@ -210,6 +202,17 @@ class PendingService:
             due_before_ms=message.due_before_ms,
             delay_level=message.delay_level,
         )
+
+
+def _count(each: PendingCount) -> pending_pb2.PendingCount:
+    return pending_pb2.PendingCount(
+        kind=pending_pb2.PendingKind.Name(each.kind),
+        topic=each.topic,
+        group=each.group,
+        count=each.count,
+        next_due_at_ms=each.next_due_ms,
+        ready_count=each.ready,
+    )
 
 
 def _message(item: PendingItem) -> pending_pb2.PendingMessage:
