@@ -1,9 +1,15 @@
-"""A stranger's way, click by click: an alert, its signature, one letter, one redrive, the rest."""
+"""A stranger's way, click by click: an alert, its signature, one letter, one redrive, the rest.
+
+Recorded: `playwright show-trace .cache/console-path.zip` plays it.
+"""
 
 import asyncio
 import re
 import threading
 import time
+import zipfile
+from pathlib import Path
+from typing import Final
 
 from playwright.sync_api import Browser, expect
 
@@ -13,6 +19,7 @@ from support.browser import page_of
 from support.machine import patient
 
 CLICKS_S_MAX = 60
+RECORDING: Final = Path(__file__).resolve().parents[2] / ".cache" / "console-path.zip"
 
 
 def mend(endpoint: str, count: int) -> None:
@@ -27,7 +34,8 @@ def mend(endpoint: str, count: int) -> None:
 
 def test_from_an_alert_to_the_last_redrive(browser: Browser, url: str, told: str) -> None:
     began_s = time.monotonic()
-    with page_of(browser, url) as (page, complaints):
+    RECORDING.unlink(missing_ok=True)
+    with page_of(browser, url, recording=RECORDING) as (page, complaints):
         page.goto("/")
         page.get_by_role("link", name=re.compile("died in billing|dead letters wait")).first.click()
         if page.url.endswith("/dead"):
@@ -58,3 +66,7 @@ def test_from_an_alert_to_the_last_redrive(browser: Browser, url: str, told: str
         expect(page.get_by_role("link", name="ValueError", exact=True)).to_have_count(0)
         assert complaints == []
     assert time.monotonic() - began_s < patient(CLICKS_S_MAX)
+    with zipfile.ZipFile(RECORDING) as recorded:
+        pictures = [name for name in recorded.namelist() if name.endswith(".jpeg")]
+        assert len(pictures) > 10
+        assert b"Redrive the rest" in recorded.read("trace.trace")

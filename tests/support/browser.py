@@ -9,6 +9,7 @@ import sys
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from axe_playwright_python.sync_playwright import Axe
@@ -77,10 +78,18 @@ def console_process(endpoint: str, *options: str) -> Iterator[str]:
 
 
 @contextmanager
-def page_of(browser: Browser, url: str, **fields: Any) -> Iterator[tuple[Page, list[str]]]:
-    """A page in a browser of its own, and what its developer tools complain of."""
+def page_of(
+    browser: Browser, url: str, *, recording: Path | None = None, **fields: Any
+) -> Iterator[tuple[Page, list[str]]]:
+    """A page in a browser of its own, and what its developer tools complain of.
+
+    Args:
+        recording: a file for what happens there: `playwright show-trace FILE` plays it.
+    """
     context = browser.new_context(base_url=url, locale="en-GB", timezone_id="UTC", **fields)
     context.set_default_timeout(WAIT_MS)
+    if recording is not None:
+        context.tracing.start(screenshots=True, snapshots=True)
     page = context.new_page()
     complaints: list[str] = []
 
@@ -93,4 +102,6 @@ def page_of(browser: Browser, url: str, **fields: Any) -> Iterator[tuple[Page, l
     try:
         yield page, complaints
     finally:
+        if recording is not None:
+            context.tracing.stop(path=recording)
         context.close()
