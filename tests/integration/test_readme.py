@@ -1,18 +1,22 @@
-"""What the README says is run: its ten lines, and its tour of the command line."""
+"""What the README says is run: its lines of Python, its tour of the command line, users and TLS."""
 
+import ast
 import asyncio
+import os
 import re
 import shlex
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 import latermq
+from latermq.errors import ForbiddenError
 from support.broker_process import BrokerProcess
 from support.machine import patient
 
@@ -47,6 +51,86 @@ def test_the_ten_lines_work(broker: BrokerProcess) -> None:
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout == "1 b'order 1'\n"
     assert time.monotonic() - started >= 2, "it is delayed by two seconds"
+
+
+async def run_in(names: dict[str, Any], begins: str) -> None:
+    """Run a block that stands in the middle of a coroutine, with what stands before it."""
+    [block] = [block for block in blocks("python") if block.startswith(begins)]
+    code = compile(block, str(README), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    await eval(code, names)
+
+
+async def test_a_transaction_is_a_block(broker: BrokerProcess) -> None:
+    asked: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def charge(order: int) -> None:
+        if order < 0:
+            raise LookupError("no such order")
+
+    async def look_up(half: latermq.Received) -> latermq.Resolution:
+        asked.put_nowait(half.body)
+        return latermq.Resolution.ROLLBACK
+
+    async with latermq.connect(broker.endpoint) as mq, asyncio.timeout(patient(60)):
+        names = {"mq": mq, "charge": charge, "look_up": look_up}
+        with pytest.raises(LookupError):
+            await run_in({**names, "order": -1}, "async with mq.transaction")
+        await run_in({**names, "order": 2}, "async with mq.transaction")
+        half = mq.transaction("orders", b"order 3", check_after=timedelta(seconds=1))
+        await half.__aenter__()  # as by a process that died in the block
+        assert await asked.get() == b"order 3"
+        async with mq.simple_consumer("orders", group="billing") as consumer:
+            [delivery] = await consumer.receive(10)
+            assert delivery.body == b"order 2"
+            await delivery.ack()
+            assert not await consumer.receive(10, wait=timedelta(seconds=1))
+
+
+async def test_a_lite_consumer_reads_what_it_chose(broker: BrokerProcess) -> None:
+    create = ("topic", "create", "chat", "--type", "lite", "--endpoint", broker.endpoint)
+    assert run(sys.executable, "-m", "latermq_broker", *create).returncode == 0
+    async with latermq.connect(broker.endpoint) as mq, asyncio.timeout(patient(60)):
+        names: dict[str, Any] = {"mq": mq}
+        await run_in(names, "bots = ")
+        heard = []
+        for room in ("room-8", "room-7", "room-9"):
+            await mq.send("chat", room.encode(), lite_topic=room)
+        async for delivery in names["bots"]:
+            async with delivery:
+                heard.append(delivery.lite_topic)
+            if len(heard) == 2:
+                break
+        assert sorted(heard) == ["room-7", "room-9"]
+
+
+async def test_users_come_in_as_it_says(tmp_path: Path) -> None:
+    [block] = [block for block in blocks("sh") if block.startswith("printf")]
+    before, serve, after = re.split(r"^(latermq serve .*)\n", block, flags=re.MULTILINE)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+    def shell(lines: str, **variables: str) -> str:
+        ended = subprocess.run(
+            ["bash", "-euc", lines], cwd=tmp_path, env={**os.environ, "PATH": path, **variables},
+            capture_output=True, text=True, timeout=patient(60), check=False,
+        )  # fmt: skip
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+    shell(before)
+    words = shlex.split(serve, comments=True)[1:]
+    assert words == ["serve", "--config", "latermq.toml", "--data-dir", "data"]
+    config = (tmp_path / "latermq.toml").read_text(encoding="utf-8")
+    with BrokerProcess(tmp_path / "data", config=config) as broker:
+        broker.start()
+        said = shell(after, LATERMQ_ENDPOINT=broker.endpoint)
+        made = dict(re.findall(r"^LATERMQ_(\w+)=(\S+)$", said, re.MULTILINE))
+        tls = latermq.Tls(ca=str(tmp_path / "data" / "tls" / "certificate.pem"))
+        key, secret = made["ACCESS_KEY"], made["SECRET_KEY"]
+        assert key == "shop"
+        async with latermq.connect(broker.endpoint, access_key=key, secret=secret, tls=tls) as mq:
+            await mq.send("orders-1", b"one")
+            with pytest.raises(ForbiddenError):
+                await mq.send("invoices", b"two")
 
 
 def tour() -> list[list[str]]:

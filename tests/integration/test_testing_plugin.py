@@ -1,6 +1,5 @@
 """The pytest plugin as its users have it: a project of their own, and pytest in a process."""
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 from latermq.testing import BrokerProcess
 from support.machine import patient
 
-GUIDE: Final = Path(__file__).resolve().parents[2] / "docs" / "guide"
 # For an environment whose entry points are older than it.
 PLUGIN: Final = {"conftest.py": 'pytest_plugins = ["latermq.testing.plugin"]\n'}
 ASYNCIO: Final = ("-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function")
@@ -44,6 +42,40 @@ async def test_another_loop(latermq_time):
     async with latermq_time.working(app):
         assert latermq_time.dead("billing") == latermq_time.pending() == []
 """
+THREE_WAITS: Final = """
+import latermq, pytest
+
+app = latermq.App()
+
+@app.listener("orders", group="billing", retry="1s 5s 30s", max_attempts=4)
+async def bill(order: str) -> None:
+    raise ValueError("no card")
+
+@pytest.mark.parametrize("again", range(8))
+async def test_three_waits_then_dead(latermq_time, again):
+    async with latermq_time.working(app):
+        await bill.send("17")
+        await latermq_time.advance("36s")
+        (letter,) = latermq_time.dead("billing")
+        assert [each.backoff.total_seconds() for each in letter.failures] == [1, 5, 30, 0]
+"""
+TIMED: Final = """
+import time, pytest
+
+pytest_plugins = ["latermq.testing.plugin"]
+took_ms = []
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    began = time.perf_counter()
+    try:
+        return (yield)
+    finally:
+        took_ms.append((time.perf_counter() - began) * 1_000)
+
+def pytest_terminal_summary(terminalreporter):
+    terminalreporter.write_line("took: " + " ".join(f"{each:.1f}" for each in took_ms))
+"""
 LIVE: Final = """
 import asyncio, latermq, os
 
@@ -65,12 +97,6 @@ async def test_a_worker(latermq_broker):
 """
 
 
-def blocks(page: Path) -> dict[str, str]:
-    """Return a page's code blocks that begin with the name of their file."""
-    found = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
-    return dict(found)
-
-
 def run(directory: Path, files: dict[str, str], *arguments: str) -> str:
     """Run pytest on files of a project of their own; return what it said."""
     for name, text in files.items():
@@ -84,26 +110,13 @@ def run(directory: Path, files: dict[str, str], *arguments: str) -> str:
     return ended.stdout
 
 
-@pytest.mark.parametrize(
-    ("page", "count"),
-    [
-        ("coming-from.md", 2),
-        ("delays.md", 3),
-        ("transactions.md", 3),
-        ("ordering.md", 3),
-        ("testing.md", 3),
-        ("retries.md", 4),
-        ("idempotency.md", 3),
-        ("middleware.md", 2),
-        ("schedules.md", 3),
-        ("errors.md", 3),
-        ("batches.md", 1),
-    ],
-)
-def test_the_guide_s_tests_pass(page: str, count: int, tmp_path: Path) -> None:
-    files = blocks(GUIDE / page)
-    assert {"shop.py", "test_shop.py"} <= set(files)
-    assert f"{count} passed" in run(tmp_path, files | PLUGIN, *ASYNCIO)
+def test_half_a_minute_of_retries_takes_less_than_a_tenth_of_a_second(tmp_path: Path) -> None:
+    """With what the fixture sets up; the first test loads the broker, and is not counted."""
+    files = {"test_waits.py": THREE_WAITS, "conftest.py": TIMED}
+    said = run(tmp_path, files, *ASYNCIO)
+    _, *took_ms = [float(each) for each in said.partition("took: ")[2].splitlines()[0].split()]
+    assert len(took_ms) == 7
+    assert min(took_ms) < patient(100), took_ms
 
 
 def test_with_anyio(tmp_path: Path) -> None:

@@ -20,11 +20,13 @@ import pytest
 
 import latermq
 from latermq_proto.latermq.v1 import dead_letter_pb2
+from support import guide
 from support.broker_process import BrokerProcess
+from support.guide import commands, examples
 from support.machine import patient
 from support.wire_client import WireClient
 
-GUIDE: Final = Path(__file__).resolve().parents[2] / "docs" / "guide" / "worker.md"
+GUIDE: Final = guide.GUIDE / "worker.md"
 SHOP: Final = """
 import asyncio, sys, time
 from dataclasses import dataclass
@@ -127,11 +129,10 @@ def order(number: int, ms: int = 0) -> bytes:
 async def test_the_guide_s_example_works(
     sdk_broker: BrokerProcess, name: str, tmp_path: Path
 ) -> None:
-    text = GUIDE.read_text(encoding="utf-8")
-    (source,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (source,) = [each.text for each in examples(GUIDE) if each.language == "python"]
     assert source.count('"orders", group="billing"') == 1
     source = source.replace('"orders", group="billing"', f'"{name}", group="{name}"')
-    assert "latermq worker shop:app" in text
+    assert commands(GUIDE) == [["worker", "shop:app"]]
     with working(tmp_path / "a", source, name, sdk_broker.endpoint) as worker:
         environment = {**os.environ, "LATERMQ_ENDPOINT": sdk_broker.endpoint}
         placed = subprocess.run([sys.executable, tmp_path / "a" / "shop.py"], env=environment)
@@ -243,6 +244,11 @@ async def test_a_broker_that_is_away_is_two_lines_and_no_loss(name: str, tmp_pat
         lines = [line.split(" ", 2)[2] for line in worker.log.splitlines()]
         assert [line.split()[0] for line in lines].count("WARNING") == 2, worker.log
         assert len(lines) == 8, worker.log  # health port, two outages, ready, asked to end, ended
+        (shown,) = [each.text for each in examples(GUIDE) if not each.language]
+        port = broker.endpoint.partition(":")[2]
+        for line in shown.replace("8081", port).splitlines():
+            wanted = re.sub(r"[0-9]+\\\.[0-9]", "[0-9]+.[0-9]", re.escape(line))
+            assert any(re.fullmatch(wanted, each) for each in lines), (line, worker.log)
 
 
 async def test_what_does_not_fit_is_dead_at_once_and_says_why(

@@ -5,10 +5,12 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 import yaml
 
 from latermq_cli.worker import worker
@@ -16,6 +18,7 @@ from latermq_cli.worker import worker
 GUIDE: Final = Path(__file__).resolve().parents[2] / "docs" / "guide"
 BLOCK: Final = re.compile(r"```\w+\n# (\S+)\n(.*?)```", re.DOTALL)
 BLOCKS: Final = dict(BLOCK.findall((GUIDE / "deploying.md").read_text(encoding="utf-8")))
+ANALYZE: Final = shutil.which("systemd-analyze")
 COMPARED: Final = (GUIDE / "coming-from.md").read_text(encoding="utf-8")
 
 
@@ -51,6 +54,26 @@ def test_systemd_waits_longer_than_the_worker() -> None:
     assert asked["grace"] < 1_000 * int(service["TimeoutStopSec"])
     assert str(asked["health_file"].parent) == f"/run/{service['RuntimeDirectory']}"
     assert service["RestartPreventExitStatus"] == "2"
+
+
+@pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is not installed")
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    """With a program that is there: that of the page is where the reader installs it."""
+    name = "shop-worker.service"
+    text = BLOCKS[f"/etc/systemd/system/{name}"]
+    program = shlex.split(unit()["ExecStart"])[0]
+    assert text.count(program) == 1
+    (tmp_path / name).write_text(text.replace(program, "/bin/true"), encoding="utf-8")
+
+    def complaints() -> str:
+        command = [str(ANALYZE), "verify", "--man=no", str(tmp_path / name)]
+        verified = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert verified.returncode == 0, verified.stderr
+        return "".join(line for line in verified.stderr.splitlines(True) if name in line)
+
+    assert complaints() == ""
+    (tmp_path / name).write_text(text.replace(program, "/bin/true") + "[Service]\nEnd=now\n")
+    assert re.search("Unknown key (name )?'End'", complaints()), "it looks"
 
 
 def test_the_image_runs_the_worker_itself() -> None:
@@ -98,4 +121,7 @@ def test_the_lines_that_are_compared_are_counted() -> None:
     told = re.search(r"lines, without blank ones \| (\d+) \| (\d+),", COMPARED)
     assert told is not None
     assert told.groups() == (str(counts["shop.py"]), str(counts["celery_shop.py"]))
-    compile(files["celery_shop.py"], "celery_shop.py", "exec")
+    concepts = re.search(r"what to know \| (\d+): ([^|]*) \| (\d+): ([^|]*) \|", COMPARED)
+    assert concepts is not None
+    for count, names in (concepts.groups()[:2], concepts.groups()[2:]):
+        assert len(names.split(", ")) == int(count)
