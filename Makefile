@@ -262,6 +262,10 @@ transports: $(READY) ## what clients see most, once more on grpc.aio, the other 
 worker-ends: $(READY) ## 50 workers asked to end under load: nothing lost, no attempt burnt (ENDS=50; three minutes)
 	ENDS=$(or $(ENDS),50) $(PYTEST) -s -o timeout=900 tests/integration/test_worker.py -k asked_to_end
 
+.PHONY: worker-away
+worker-away: $(READY) ## a worker under load whose broker is away for a minute: nothing lost, two lines (AWAY=60; two minutes)
+	AWAY=$(or $(AWAY),60) $(PYTEST) -s -o timeout=900 tests/integration/test_worker.py -k away_under_load
+
 .PHONY: crash
 crash: $(READY) ## kill -9, power loss, full and failing disks: nothing acknowledged is lost (< 6 min)
 	$(PYTEST) --numprocesses=auto tests/crash

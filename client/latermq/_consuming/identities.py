@@ -37,9 +37,12 @@ RETIRED_MAX: Final = 16  # that hold something
 # A retired identity tries to say farewell for so long; after that its silence says it. While more
 # than RETIRED_MAX live, each is given FAREWELL_S_MAX.
 RETIRED_FAREWELL_S_MAX: Final = 30.0
+# So long lasts a renewed lease at least when its broker goes: it is looked at before its end.
+LEFT_S: Final = 10.0
 
 Arrived = Callable[["Identity", Delivery, str], None]
 Left = Callable[[Delivery, Outcome], None]
+Doubtful = Callable[[LeaseSettler], None]
 
 
 class Identity:
@@ -105,7 +108,11 @@ class Identity:
 
 
 class Identities:
-    """The present identity, and those before it that still hold something."""
+    """The present identity, and those before it that still hold something.
+
+    Args:
+        doubtful: told of an identity whose broker is away for so long that its leases may be over.
+    """
 
     def __init__(
         self,
@@ -113,11 +120,13 @@ class Identities:
         window: Callable[[], Window],
         arrived: Arrived,
         left: Left,
+        doubtful: Doubtful,
     ) -> None:
         self._open_session = open_session
         self._window = window
         self._arrived = arrived
         self._tell_left = left
+        self._tell_doubtful = doubtful
         self._settled = asyncio.Event()  # something, since it was cleared
         self._tasks = Tasks()
         self._identities: set[Identity] = set()
@@ -158,10 +167,16 @@ class Identities:
         while self.present.broke:
             old = self.present
             await old.stop()
+            doubt = self._tasks.start(self._doubt(old), "latermq leases in doubt")
             await self._few_hold()
             self.present = await self._successor()
+            doubt.cancel()
             self._tasks.start(self._retire(old), "latermq retired identity")
         self._renewing = False
+
+    async def _doubt(self, old: Identity) -> None:
+        await asyncio.sleep(LEFT_S)
+        self._tell_doubtful(old.settler)
 
     async def _few_hold(self) -> None:
         """Wait until at most RETIRED_MAX identities hold something."""

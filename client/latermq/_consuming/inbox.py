@@ -8,6 +8,7 @@ its message group, or lite topic, is still being worked on, or several of it tog
 import asyncio
 import logging
 from collections import Counter, deque
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Final, TypeAlias
 
@@ -221,6 +222,13 @@ class Inbox:
         self._waiting.clear()
         self._in_order.clear()
         return waiting
+
+    def withdraw(self, chosen: Callable[[Delivery], bool]) -> list[Delivery]:
+        """Hand out nothing of what waits and is chosen; return it."""
+        withdrawn = [each for each in self._waiting if chosen(each)]
+        self._waiting = deque(each for each in self._waiting if not chosen(each))
+        self._in_order.difference_update(withdrawn)
+        return withdrawn
 
     def _next(self) -> Delivery | None:
         for index, delivery in enumerate(self._waiting):

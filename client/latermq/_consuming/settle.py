@@ -22,6 +22,7 @@ from latermq.errors import (
     InvalidReceiptHandleError,
     LaterMQError,
     RequestError,
+    UnavailableError,
 )
 
 log = logging.getLogger("latermq.client")
@@ -124,6 +125,11 @@ class LeaseSettler:
             log_failure(log, "lease not returned", error)
         self._left(delivery, Outcome.RETURNED)
 
+    def let_go(self, delivery: Delivery) -> None:
+        """Hold it no longer, without a word: it comes again when its lease ends, or this client has
+        said farewell."""
+        self._left(delivery, Outcome.LOST)
+
     async def return_it(self, delivery: Delivery) -> None:
         """Give it back and insist: others of its message group wait for it."""
         await self._insist(delivery, lambda: self._return_once(delivery))
@@ -157,11 +163,13 @@ class LeaseSettler:
 
     async def _insist(self, delivery: Delivery, settle: Callable[[], Awaitable[None]]) -> None:
         about = {"topic": delivery.topic, "message_id": delivery.message_id}
+        level = logging.WARNING
         for attempt in range(1, self._tries_max + 1):
             try:
                 await settle()
             except InvalidReceiptHandleError:
-                log.warning(
+                log.log(
+                    level,
                     "message %s of topic %s: its lease was lost before its end; it comes again",
                     delivery.message_id, delivery.topic, extra=about,
                 )  # fmt: skip
@@ -170,6 +178,8 @@ class LeaseSettler:
                 break
             except LaterMQError as error:
                 log_failure(log, "not settled yet", error, **about)
+                if isinstance(error, UnavailableError):
+                    level = logging.DEBUG  # of the outage, which is said once
                 if attempt < self._tries_max:
                     wait = SETTLE_BACKOFF.wait(attempt, random.random())
                     await asyncio.sleep(wait.total_seconds())

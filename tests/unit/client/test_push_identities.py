@@ -190,6 +190,27 @@ async def test_the_old_identity_is_known_again_before_its_farewell(
         assert told[-1] <= farewell.at
 
 
+@pytest.mark.parametrize("failures", [0, 30], ids=["soon there again", "away for long"])
+@virtually
+async def test_what_nobody_began_is_let_go_while_the_broker_is_away_for_long(
+    broker: ScriptedBroker, connect: Connect, failures: int
+) -> None:
+    """Its lease may be over: whoever began it then would do what comes again."""
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing")
+        broker.deliver(b"begun")
+        broker.deliver(b"waiting")
+        begun = await anext(consumer)
+        await asyncio.sleep(1)
+        broker.refuse("ReceiveMessage", GONE)
+        broker.refuse("QueryRoute", *[GONE] * failures)
+        await asyncio.sleep(120)
+        assert len(identities(broker, "ReceiveMessage")) == 2
+        (stats,) = consumer.stats
+        assert (stats.in_hand, stats.waiting, stats.lost) == (1, *((0, 1) if failures else (1, 0)))
+        await begun.ack()
+
+
 @virtually
 async def test_closing_while_it_looks_for_a_new_identity(
     broker: ScriptedBroker, connect: Connect
