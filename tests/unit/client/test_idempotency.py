@@ -21,7 +21,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from latermq.idempotency import Done, _insert_if_missing
+from latermq.idempotency import Done
+from latermq.idempotency._database import _insert_if_missing
 
 METADATA = MetaData()
 PAID = Table("paid", METADATA, Column("id", Integer, primary_key=True))

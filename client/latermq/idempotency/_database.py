@@ -1,15 +1,4 @@
-"""What was done already, remembered in the transaction that does it.
-
-    done = Done(metadata, "billing")
-
-    async with sessions.begin() as session:
-        if await done.first_time_async(session, delivery.message_id):
-            session.add(Payment(order.id))
-
-A message may come more than once: its worker died before it acknowledged, or its sender sent it
-again. What the work writes, and that it is done, are committed together or not at all; so it is
-done once, however often the message comes. Needs SQLAlchemy: `pip install 'latermq[idempotency]'`.
-"""
+"""A table of what was done, written in the transaction that does it."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -22,11 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
 from latermq._values import arguments
-
-__all__ = ["Done"]
+from latermq.idempotency._keys import NAME_CHARACTERS_MAX, check_key
 
 TABLE: Final = "latermq_done"
-NAME_CHARACTERS_MAX: Final = 255  # of a group, and of a key: MySQL's index takes both
 
 
 class Done:
@@ -55,9 +42,7 @@ class Done:
         Raises:
             NotImplementedError: neither PostgreSQL, SQLite, MySQL nor MariaDB.
         """
-        arguments.name_of("key", key)
-        if len(key) > NAME_CHARACTERS_MAX:
-            raise ValueError(f"key must have {NAME_CHARACTERS_MAX} characters at most")
+        check_key(key)
         bind = session.get_bind() if isinstance(session, Session) else session
         statement = _insert_if_missing(bind.dialect.name)(self.table)
         values = {"group_name": self.group, "key": key, "done_at": datetime.now(UTC)}

@@ -1,0 +1,200 @@
+"""Marks of what was done, in Redis: taken for a while by who begins, and kept once it is done.
+
+absent ──begin──→ in hand ──the block is left in order──→ done ──`keep` is over──→ absent
+                     ├──the block raises──→ absent
+                     └──`lease` is over: its worker died──→ absent
+
+A mark in hand holds its owner's token, so that nobody gives up what another one has taken since.
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from uuid import uuid4
+
+from latermq._values import arguments
+from latermq.idempotency._keys import check_key
+
+if TYPE_CHECKING:
+    import redis
+    import redis.asyncio
+
+    AnyRedis: TypeAlias = redis.Redis | redis.asyncio.Redis
+
+log = logging.getLogger("latermq.client")
+
+LEASE: Final = timedelta(minutes=1)
+KEEP: Final = timedelta(days=14)  # as long as a broker keeps dead letters, unless it is told
+PREFIX: Final = "latermq:done"
+DONE: Final = "done"  # no token is this
+_MS: Final = timedelta(milliseconds=1)
+
+# Who asks again with its own token has it: the answer to its first call was lost.
+_BEGIN: Final = """
+local there = redis.call('GET', KEYS[1])
+if there and there ~= ARGV[1] then return {there, redis.call('PTTL', KEYS[1])} end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return {'', 0}
+"""
+_GIVE_UP: Final = """
+if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
+return 0
+"""
+
+
+class InHandError(Exception):
+    """Another worker has begun this work, and may finish it: ask again later.
+
+    Say `give_back_on=InHandError` at a listener: its message comes again then, uncounted.
+
+    Fields:
+        key: what is being done.
+        retry_in: when the other's lease is over, if it died; a listener's message comes again then.
+    """
+
+    def __init__(self, key: str, retry_in: timedelta) -> None:
+        super().__init__(
+            f"{key} is in the hands of another worker, for {retry_in.total_seconds():.1f} s unless "
+            "it finishes before"
+        )
+        self.key = key
+        self.retry_in = retry_in
+
+
+class _Claim(NamedTuple):
+    """What one caller says of one key."""
+
+    key: str
+    name: str  # in Redis
+    token: str
+
+
+class RedisDone:
+    """What one consumer group has done, in marks that Redis keeps.
+
+    Redis has no transaction with your database, and none with the service that you call: a worker
+    that dies after its work, and before the end of its block, leaves a mark that is in hand; when
+    its lease is over the work is done again. So are those whose marks Redis loses: by eviction, by
+    a restart without its files, or by a fail-over to a replica that had not got them.
+
+    Args:
+        redis: of redis-py, `redis.asyncio.Redis` for `once_async`, `redis.Redis` for `once`;
+            Redis 6.2 or newer.
+        group: whose work it is: another group does its own work with the same message.
+        lease: how long others leave alone what is begun; longer than the work ever takes, of a
+            listener longer than its `timeout`.
+        keep: how long it is remembered that something is done: as long as its message can come
+            again, dead letters that are redriven included.
+        prefix: what the names of marks begin with.
+    """
+
+    def __init__(
+        self,
+        redis: "AnyRedis",
+        group: str,
+        *,
+        lease: timedelta = LEASE,
+        keep: timedelta = KEEP,
+        prefix: str = PREFIX,
+    ) -> None:
+        arguments.name_of("group", group)
+        arguments.name_of("prefix", prefix)
+        for name, value in (("lease", lease), ("keep", keep)):
+            arguments.duration(name, value)
+            if value < _MS:
+                raise ValueError(f"{name} must be a millisecond at least, not {value}")
+        self.group = group
+        self._redis: Any = redis
+        self._waits = inspect.iscoroutinefunction(redis.execute_command)
+        self._prefix = prefix
+        self._lease_ms = lease // _MS
+        self._keep_ms = keep // _MS
+
+    @contextmanager
+    def once(self, key: str) -> Iterator[bool]:
+        """Enclose work that is to be done once: True: do it; False: it is done already.
+
+        Left in order, the block has been done; when it raises, whoever comes next may do it.
+
+        Args:
+            key: the message's id; or what the work is about, such as the order's number, which is
+                the same however often it was sent.
+        Raises:
+            InHandError: another worker is at it.
+            redis.RedisError: at the end, too: then the work was done, and is done again when its
+                message comes again after the lease.
+        """
+        claim = self._claim(key, waits=False)
+        if not self._may_begin(claim, self._redis.eval(_BEGIN, 1, *self._begin(claim))):
+            yield False
+            return
+        try:
+            yield True
+        except BaseException:
+            try:
+                self._redis.eval(_GIVE_UP, 1, claim.name, claim.token)
+            except Exception as error:  # noqa: BLE001  what the work raised says more
+                self._not_given_up(claim, error)
+            raise
+        self._finished(claim, self._redis.set(claim.name, DONE, px=self._keep_ms, get=True))
+
+    @asynccontextmanager
+    async def once_async(self, key: str) -> AsyncIterator[bool]:
+        """Do as `once`, for redis-py's asyncio."""
+        claim = self._claim(key, waits=True)
+        if not self._may_begin(claim, await self._redis.eval(_BEGIN, 1, *self._begin(claim))):
+            yield False
+            return
+        try:
+            yield True
+        except BaseException:
+            try:
+                await asyncio.shield(self._redis.eval(_GIVE_UP, 1, claim.name, claim.token))
+            except Exception as error:  # noqa: BLE001  what the work raised says more
+                self._not_given_up(claim, error)
+            raise
+        self._finished(claim, await self._redis.set(claim.name, DONE, px=self._keep_ms, get=True))
+
+    def _claim(self, key: str, *, waits: bool) -> _Claim:
+        check_key(key)
+        if waits is not self._waits:
+            wanted = "once_async" if self._waits else "once"
+            raise TypeError(f"this client is {type(self._redis)!r}: use `{wanted}` with it")
+        return _Claim(key, f"{self._prefix}:{self.group}:{key}", uuid4().hex)
+
+    def _begin(self, claim: _Claim) -> tuple[str, str, int]:
+        return claim.name, claim.token, self._lease_ms
+
+    def _may_begin(self, claim: _Claim, answer: Any) -> bool:
+        """Tell whether the claim holds; False: it is done. Raises InHandError: another's holds."""
+        there, left_ms = _text(answer[0]), int(answer[1])
+        if there == DONE:
+            return False
+        if there:
+            raise InHandError(claim.key, (left_ms if left_ms > 0 else self._lease_ms) * _MS)
+        return True
+
+    def _finished(self, claim: _Claim, before: Any) -> None:
+        """Warn of work that took longer than its lease: nothing kept others from it."""
+        if _text(before) != claim.token:
+            log.warning(
+                "the lease of %s for %s was over before its work, which may have been done by "
+                "another worker, too: have a lease that is longer than %g s",
+                claim.key, self.group, self._lease_ms / 1000, extra={"key": claim.key},
+            )  # fmt: skip
+
+    def _not_given_up(self, claim: _Claim, error: Exception) -> None:
+        log.warning(
+            "%s for %s is tried again when its lease of %g s is over, for Redis was not told of "
+            "its failure: %s", claim.key, self.group, self._lease_ms / 1000, error,
+            extra={"key": claim.key, "reason": str(error)},
+        )  # fmt: skip
+
+
+def _text(value: Any) -> str:
+    """Read what Redis answered, of clients that decode and of those that do not."""
+    return value.decode() if isinstance(value, bytes) else str(value or "")
