@@ -112,12 +112,17 @@ class _Services:
 
 
 class AsyncAdmin(_Services):
-    """`Admin` for coroutines, without listings; to be made inside a running event loop."""
+    """`Admin` for coroutines, without listings; to be made inside a running event loop.
 
-    def __init__(self, profile: Profile, transport: Transport) -> None:
+    Args:
+        owns: the connection is its own; False: another's, and stays open when this is closed.
+    """
+
+    def __init__(self, profile: Profile, transport: Transport, *, owns: bool = True) -> None:
         self._profile = profile
         self._headers = ClientHeaders(profile)
         self._transport = transport
+        self._owns = owns
 
     @property
     def access_point(self) -> Any:
@@ -167,8 +172,9 @@ class AsyncAdmin(_Services):
                 yield parsed(method.answer, data)
 
     async def close(self) -> None:
-        """Close the connection; calls that are under way fail."""
-        await self._transport.close()
+        """Close the connection, if it is its own; calls that are under way fail."""
+        if self._owns:
+            await self._transport.close()
 
 
 class Admin(_Services):

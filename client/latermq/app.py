@@ -18,9 +18,10 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any, Unpack, overload
 
 from latermq._consuming.calling import BATCH_WAIT, Batch, batch_of
+from latermq._consuming.figures import ConsumerStats
 from latermq._consuming.signals import asked_to_end
 from latermq._values import arguments
 from latermq._values.settings import MATCH_ALL
@@ -28,7 +29,17 @@ from latermq._values.tls import Tls
 from latermq._worker.calls import Function, Shape, shape_of
 from latermq._worker.declared import Declared, Group, Topic, TopicKind
 from latermq._worker.health import Health
-from latermq._worker.listeners import BatchDecorator, Decorator, Listener, MessageFields, Ticking
+from latermq._worker.listeners import (
+    BatchDecorator,
+    Bounds,
+    Decorator,
+    Listener,
+    MessageFields,
+    Ticking,
+    check_listener,
+    prefetch_of,
+    served,
+)
 from latermq._worker.rates import interval_of
 from latermq._worker.schedules import Missed, Schedule
 from latermq._worker.verdicts import Kinds, Rules
@@ -39,10 +50,10 @@ from latermq.message import Message
 from latermq.middleware import Middleware
 from latermq.push_consumer import CONCURRENCY, GRACE
 
-__all__ = ["App", "Listener", "MessageFields"]
+__all__ = ["App", "Bounds", "Listener", "MessageFields"]
 
 
-class ListenerFields(TypedDict, total=False):
+class ListenerFields(Bounds, total=False):
     """What `App.listener` takes, of single messages and of batches."""
 
     tags: str
@@ -83,6 +94,14 @@ class App:
     def listeners(self) -> Sequence[Listener[Any]]:
         """Return those made so far."""
         return tuple(self._listeners)
+
+    @property
+    def stats(self) -> list[ConsumerStats]:
+        """Return what its listeners did here and hold, a row for each; none while nothing serves.
+
+        `Listener.consumer` has one listener's, and pauses it.
+        """
+        return [] if self._client is None else self._client.stats
 
     @property
     def client(self) -> Client:
@@ -145,6 +164,7 @@ class App:
         dead_letter_on: Kinds = (),
         give_back_on: Kinds = (),
         retry_in: WaitOf = RETRY_IN,
+        **bounds: Unpack[Bounds],
     ) -> Decorator | BatchDecorator:
         """Decorate a function that is to be called with each message of the topic.
 
@@ -172,15 +192,12 @@ class App:
                 what `retry_in` finds, or a second, and longer while nothing succeeds: a minute.
             retry_in: where an exception says how long to wait, whatever the group's backoff is: the
                 name of its attribute, or a function of it; a timedelta, seconds, text or None.
+            bounds: cached_count_max, cached_bytes_max, receive_max, receive_pause: how much it
+                holds and asks for; as `Client.push_consumer`.
         """
-        arguments.name_of("topic", topic)
-        arguments.text("tags", tags)
-        arguments.at_least_one("concurrency", concurrency)
-        arguments.optional_duration("timeout", timeout)
-        if timeout is not None and timeout <= timedelta(0):
-            raise ValueError(f"timeout must be positive, not {timeout}")
         rules = Rules(retry_on, dead_letter_on, give_back_on, retry_in)
-        rules.check()
+        check_listener(topic, tags, concurrency, timeout, rules)
+        prefetch = prefetch_of(bounds)
         several: Batch | None = None
         if batch is not None:
             several = batch_of(batch, batch_wait)
@@ -192,7 +209,7 @@ class App:
         return (Decorator if several is None else BatchDecorator)(
             self, topic=topic, group=group, tags=tags, concurrency=concurrency, timeout=timeout,
             interval=None if rate is None else interval_of(rate), rules=rules, batch=several,
-            broadcast=broadcast,
+            broadcast=broadcast, prefetch=prefetch,
         )  # fmt: skip
 
     def _listen(
@@ -408,8 +425,9 @@ class App:
         prepare = partial(self._declared.prepare, self.client.admin, alter=declare)
         worker = Worker(self.client, listening, prepare, concurrency)
         try:
-            async with Health(worker.trouble, health_file, health):
-                return await self._work(worker, end, grace, ready)
+            with served(self._listeners, worker.consumers):
+                async with Health(worker.trouble, health_file, health):
+                    return await self._work(worker, end, grace, ready)
         finally:
             await self.close()
 

@@ -383,7 +383,7 @@ class Client:
         from latermq.admin import AsyncAdmin  # with every service's messages, which few need
 
         profile = self._profile(ClientKind.PRODUCER, "", {})
-        return AsyncAdmin(profile, self._connections.to(endpoints))
+        return AsyncAdmin(profile, self._connections.to(endpoints), owns=False)
 
     def _sender(self) -> Producer:
         if self._producer is None:

@@ -35,7 +35,7 @@ from latermq._consuming.calling import (
 )
 from latermq._consuming.figures import ConsumerStats, Figures
 from latermq._consuming.identities import Identities, Identity
-from latermq._consuming.inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX, Inbox, Window
+from latermq._consuming.inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX, Inbox, Prefetch, Window
 from latermq._consuming.pulling import Pulling
 from latermq._consuming.settle import LeaseSettler, give_all_back
 from latermq._consuming.signals import asked_if_nobody_hears
@@ -87,19 +87,18 @@ class PushConsumer:
     ) -> None:
         if concurrency is not None:
             arguments.at_least_one("concurrency", concurrency)
-        arguments.at_least_one("cached_count_max", cached_count_max)
-        arguments.at_least_one("cached_bytes_max", cached_bytes_max)
-        if receive_max is not None:
-            arguments.at_least_one("receive_max", receive_max)
-        arguments.span("receive_pause", receive_pause)
+        prefetch = Prefetch(cached_count_max, cached_bytes_max, receive_max, receive_pause)
+        prefetch.check()
         self._is_open = asyncio.Event()
         self._is_open.set()
         self._concurrency = CONCURRENCY if concurrency is None else concurrency
         self._says_concurrency = concurrency is not None
-        self._bounds = (cached_count_max, cached_bytes_max)
+        self._prefetch = prefetch
 
         def window() -> Window:
-            made = Window(*self._bounds, self._is_open, receive_max, receive_pause)
+            made = Window(
+                cached_count_max, cached_bytes_max, self._is_open, receive_max, receive_pause
+            )
             self._windows.add(made)
             return made
 
@@ -173,13 +172,15 @@ class PushConsumer:
                     held_bytes=sum(window.held[1] for window in windows),
                     full=any(window.room() <= 0 for window in windows),
                     paused=self.paused,
+                    concurrency=self._concurrency,
+                    **self._prefetch._asdict(),
                 )
             )
         return rows
 
     def __repr__(self) -> str:
         topics = ", ".join(self._identities.present.session.profile.topics)
-        count_max, bytes_max = self._bounds
+        count_max, bytes_max, *_ = self._prefetch
         return (
             f"<{type(self).__name__} of {topics} for {self.group}: concurrency "
             f"{self._concurrency}, holds {count_max} messages and {bytes_max} bytes a queue>"

@@ -51,6 +51,10 @@ class LoopThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
+    def lent(self) -> "BorrowedLoop":
+        """Return it for others to call in, who will not stop it."""
+        return BorrowedLoop(self._loop, self._thread)
+
     def leave(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Stop after `last`, without waiting for it; in a forked child there is nothing to stop."""
 
@@ -69,3 +73,25 @@ class LoopThread:
             self._loop.run_forever()
         finally:
             self._loop.close()
+
+
+class BorrowedLoop(LoopThread):
+    """An event loop that somebody else runs: callers in other threads call in it, and leave it.
+
+    Args:
+        thread: that it runs in.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+        self._loop = loop
+        self._thread = thread
+
+    @property
+    def running(self) -> bool:
+        return self._loop.is_running()
+
+    def stop(self) -> None:
+        """Leave it as it is."""
+
+    def leave(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Leave it as it is: whoever runs it does what is last."""

@@ -4,6 +4,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
 from latermq.delivery import Delivery, Outcome
@@ -23,6 +24,10 @@ class ConsumerStats:
         held_count, held_bytes: received and not settled, of all topics.
         full: there is no room for more until something is settled; of any queue.
         paused: nothing is received until `resume`.
+        concurrency: calls of its listener at a time.
+        cached_count_max, cached_bytes_max: what may be held for a queue.
+        receive_max: messages of one receive; None: what the broker gives.
+        receive_pause: at least so long between two receives from a queue.
     """
 
     topic: str
@@ -40,6 +45,11 @@ class ConsumerStats:
     held_bytes: int
     full: bool
     paused: bool
+    concurrency: int
+    cached_count_max: int
+    cached_bytes_max: int
+    receive_max: int | None
+    receive_pause: timedelta
 
 
 class _Lately:

@@ -10,9 +10,11 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
+from latermq._values import arguments
 from latermq.delivery import Delivery
+from latermq_text.durations import format_exact
 
 CACHED_COUNT_MAX: Final = 1000
 CACHED_BYTES_MAX: Final = 100 << 20
@@ -24,6 +26,40 @@ FULL_S: Final = 60.0  # a window that was full so long is worth a warning
 FULL_SHARE: Final = 0.9
 
 OrderKey: TypeAlias = tuple[str, str]  # topic, and message group or lite topic
+
+
+class Prefetch(NamedTuple):
+    """How much a consumer holds for a queue, and how much it asks for at a time.
+
+    Fields:
+        receive_max: messages of one receive; None: what the broker gives.
+        receive_pause: between two receives.
+    """
+
+    cached_count_max: int = CACHED_COUNT_MAX
+    cached_bytes_max: int = CACHED_BYTES_MAX
+    receive_max: int | None = None
+    receive_pause: timedelta = timedelta(0)
+
+    def check(self) -> None:
+        """Raises TypeError, ValueError: something cannot be so."""
+        arguments.at_least_one("cached_count_max", self.cached_count_max)
+        arguments.at_least_one("cached_bytes_max", self.cached_bytes_max)
+        if self.receive_max is not None:
+            arguments.at_least_one("receive_max", self.receive_max)
+        arguments.span("receive_pause", self.receive_pause)
+
+    def words(self) -> str:
+        """Say what it is."""
+        mebibytes = self.cached_bytes_max / (1 << 20)
+        held = f"{self.cached_bytes_max} bytes" if mebibytes % 1 else f"{mebibytes:.0f} MiB"
+        parts = [f"holds {self.cached_count_max} messages and {held} a queue"]
+        if self.receive_max is not None:
+            parts.append(f"{self.receive_max} at most a receive")
+        if self.receive_pause:
+            pause = format_exact(self.receive_pause // timedelta(milliseconds=1))
+            parts.append(f"{pause} between two receives")
+        return ", ".join(parts)
 
 
 class Window:

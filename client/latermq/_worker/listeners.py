@@ -1,19 +1,38 @@
 """Listeners, and what makes them of functions: by message, by batch, by the ticks of a schedule."""
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, Unpack, overload
 
+from latermq._connection.loop_thread import BorrowedLoop
+from latermq._consuming.inbox import Prefetch
+from latermq._values import arguments
 from latermq._worker.calls import Function, Shape
 from latermq._worker.payloads import CONTENT_TYPE, TEXT, Payload
 from latermq._worker.schedules import TICK, of_ticks
+from latermq._worker.verdicts import Rules
 from latermq._worker.worker import Listening
 from latermq.delivery import Delivery
 from latermq.message import Message, SendReceipt
 from latermq.producer import TRIES, within
+from latermq.push_consumer import PushConsumer
 
 if TYPE_CHECKING:  # it brings every consumer for threads
+    from latermq import sync
     from latermq.sync import Client
+
+
+class Bounds(TypedDict, total=False):
+    """What `Client.push_consumer` takes, too: how much a consumer holds for a queue, and how much
+    it asks for at a time, how often."""
+
+    cached_count_max: int
+    cached_bytes_max: int
+    receive_max: int | None
+    receive_pause: timedelta
 
 
 class MessageFields(TypedDict, total=False):
@@ -42,6 +61,8 @@ class Listener(Generic[Payload]):
         self.tags = listening.tags
         self.listening = listening
         self._app = app
+        self._consumer: PushConsumer | None = None
+        self._loop: BorrowedLoop | None = None
         function = listening.function
         self.__name__ = getattr(function, "__name__", repr(function))
         self.__doc__ = function.__doc__
@@ -52,6 +73,30 @@ class Listener(Generic[Payload]):
     def __repr__(self) -> str:
         """Say all that it does, as `latermq worker --show` prints it."""
         return f"{self.topic} for {self.group}: {self.__name__}, {self.listening}"
+
+    @property
+    def consumer(self) -> PushConsumer:
+        """Return what consumes for it in this process, to pause, to resume, and for its `stats`.
+
+        Raises:
+            ValueError: no worker of this process serves it.
+        """
+        if self._consumer is None:
+            raise ValueError(f"no worker serves {self.__name__} in this process, now")
+        return self._consumer
+
+    @property
+    def consumer_for_threads(self) -> "sync.PushConsumer":
+        """Return `consumer` for a thread, such as that of a listener which is not `async`.
+
+        Raises:
+            ValueError: no worker of this process serves it.
+        """
+        from latermq.sync import PushConsumer as ForThreads
+
+        consumer, loop = self.consumer, self._loop
+        assert loop is not None  # they come and go together
+        return ForThreads(loop, consumer, self.listening.concurrency)
 
     def message(self, payload: Payload, **fields: Unpack[MessageFields]) -> Message:
         """Make the message that carries `payload`, for any client to send to `topic`.
@@ -102,6 +147,46 @@ class Listener(Generic[Payload]):
         message = self.message(payload, **fields)
         (receipt,) = client.send_batch(self.topic, [message], tries=tries, timeout=timeout)
         return receipt
+
+
+@contextmanager
+def served(listeners: Sequence[Listener[Any]], consumers: Sequence[PushConsumer]) -> Iterator[None]:
+    """Have each listener know what consumes for it, in this loop, as long as the block lasts."""
+    loop = BorrowedLoop(asyncio.get_running_loop(), threading.current_thread())
+    for listener, consumer in zip(listeners, consumers, strict=True):
+        listener._consumer, listener._loop = consumer, loop
+    try:
+        yield
+    finally:
+        for listener in listeners:
+            listener._consumer = listener._loop = None
+
+
+def check_listener(
+    topic: str, tags: str, concurrency: int, timeout: timedelta | None, rules: Rules
+) -> None:
+    """Raises TypeError, ValueError: something is not what a listener takes."""
+    arguments.name_of("topic", topic)
+    arguments.text("tags", tags)
+    arguments.at_least_one("concurrency", concurrency)
+    arguments.optional_duration("timeout", timeout)
+    if timeout is not None and timeout <= timedelta(0):
+        raise ValueError(f"timeout must be positive, not {timeout}")
+    rules.check()
+
+
+def prefetch_of(bounds: Mapping[str, Any]) -> Prefetch:
+    """Check a listener's bounds, the only arguments that are not named in `App.listener`.
+
+    Raises:
+        TypeError, ValueError: no bounds, or there is no such argument.
+    """
+    for name in bounds:
+        if name not in Prefetch._fields:
+            raise TypeError(f"listener() got an unexpected keyword argument {name!r}")
+    prefetch = Prefetch(**bounds)
+    prefetch.check()
+    return prefetch
 
 
 class Decorator:

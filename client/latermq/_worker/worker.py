@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from latermq._consuming.calling import SINGLE, Batch, Handling
-from latermq._consuming.inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX
+from latermq._consuming.inbox import Prefetch
 from latermq._worker.calls import Call, Function, Shape
 from latermq._worker.rates import Pacer
 from latermq._worker.verdicts import Rules
@@ -38,6 +38,7 @@ class Listening(NamedTuple):
     rules: Rules
     batch: Batch | None  # None: one message a call
     broadcast: bool  # every worker gets every message
+    prefetch: Prefetch
     function: Function
     shape: Shape
 
@@ -54,8 +55,7 @@ class Listening(NamedTuple):
         if not self.shape.waits:
             parts.append("in threads")
         parts += self.rules.words()
-        mebibytes = CACHED_BYTES_MAX >> 20
-        parts.append(f"holds {CACHED_COUNT_MAX} messages and {mebibytes} MiB a queue")
+        parts.append(self.prefetch.words())
         return ", ".join(parts)
 
 
@@ -79,6 +79,7 @@ class Worker:
         self._calls: list[Call] = []
         self._pools: list[ThreadPoolExecutor] = []
         self._consumers = [self._consumer(each, concurrency) for each in listeners]
+        self._others: list[Callable[[], str]] = []
         self._is_ending = False
         self._names = ", ".join(f"{each.topic} for {each.group}" for each in listeners)
 
@@ -123,7 +124,18 @@ class Worker:
         if not self._client.reachable:
             return "no broker answers"
         idle = sum(not each.receiving for each in self._consumers)
-        return f"{idle} of {len(self._consumers)} listeners do not receive" if idle else ""
+        if idle:
+            return f"{idle} of {len(self._consumers)} listeners do not receive"
+        return "; ".join(filter(None, (trouble() for trouble in self._others)))
+
+    def heed(self, trouble: Callable[[], str]) -> None:
+        """Ask this, too, why it is not ready: what an app has beside its listeners."""
+        self._others.append(trouble)
+
+    @property
+    def consumers(self) -> Sequence[PushConsumer]:
+        """Return what consumes for each listener, in their order."""
+        return self._consumers
 
     async def _start(self) -> None:
         await _once_there(self._prepare)
@@ -143,6 +155,7 @@ class Worker:
             tags=listener.tags,
             concurrency=count,
             broadcast=listener.broadcast,
+            **listener.prefetch._asdict(),
         )
         turn = None if listener.interval is None else Pacer(listener.interval).turn
         several = listener.batch is not None

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from latermq import client, transaction
 from latermq._connection.batching import Batching
@@ -30,6 +30,9 @@ from latermq.sync.consumers import (
     PushConsumer,
     SimpleConsumer,
 )
+
+if TYPE_CHECKING:
+    from latermq.admin import Admin, AsyncAdmin
 
 
 @like(transaction.Transaction)
@@ -196,6 +199,20 @@ class Client:
         consumer = PushConsumer(self._loop, inner, concurrency)
         self._keep(consumer)
         return consumer
+
+    @property
+    def reachable(self) -> bool:
+        return self._client.reachable
+
+    @property
+    def admin(self) -> "Admin":
+        """Return what administers this broker, over the connection of this client."""
+        from latermq.admin import Admin  # with every service's messages, which few need
+
+        async def made() -> "AsyncAdmin":
+            return self._client.admin
+
+        return Admin(self._loop.lent(), self._loop.call(made()))
 
     @property
     def stats(self) -> list[ConsumerStats]:

@@ -268,6 +268,10 @@ class PushConsumer(Consumer[push_consumer.PushConsumer]):
         return repr(self._consumer)
 
     @property
+    def receiving(self) -> bool:
+        return self._consumer.receiving
+
+    @property
     def paused(self) -> bool:
         return self._consumer.paused
 
