@@ -27,7 +27,7 @@ from latermq._values import arguments
 from latermq._values.settings import MATCH_ALL
 from latermq._values.tls import Tls
 from latermq._worker.calls import Function, Shape, shape_of
-from latermq._worker.declared import Declared, Group, Topic, TopicKind
+from latermq._worker.declared import Attempts, Declared, Group, Topic, TopicKind, attempts_of
 from latermq._worker.health import Health
 from latermq._worker.listeners import (
     BatchDecorator,
@@ -62,7 +62,7 @@ class ListenerFields(Bounds, total=False):
     timeout: timedelta | None
     rate: str | None
     retry: Backoff | str | None
-    max_attempts: int | None
+    max_attempts: Attempts | None
     retry_on: Kinds | None
     dead_letter_on: Kinds
     give_back_on: Kinds
@@ -159,7 +159,7 @@ class App:
         timeout: timedelta | None = None,
         rate: str | None = None,
         retry: Backoff | str | None = None,
-        max_attempts: int | None = None,
+        max_attempts: Attempts | None = None,
         retry_on: Kinds | None = None,
         dead_letter_on: Kinds = (),
         give_back_on: Kinds = (),
@@ -317,22 +317,25 @@ class App:
         name: str,
         *,
         retry: Backoff | str | None = None,
-        max_attempts: int | None = None,
+        max_attempts: Attempts | None = None,
         fifo: bool | None = None,
     ) -> None:
         """Declare a group; see `declare`. What is None is as the broker has it, or makes it.
 
         Args:
             retry: how long a failed message waits for its next attempt: "1s 5s 30s".
-            max_attempts: deliveries in all; then it is a dead letter.
-            fifo: each message group in order; for good.
+            max_attempts: deliveries in all; then it is a dead letter. "unlimited": it comes again
+                until it is done.
+            fifo: each message group in order; for good. One that is made, and told nothing else,
+                waits 3 s after each attempt, and has no last one, as in RocketMQ 5.
         Raises:
             ValueError: it was declared otherwise, or these are no words for waits.
         """
         backoff = Backoff(retry) if isinstance(retry, str) else retry
         if not isinstance(backoff, Backoff | None):
             raise arguments.wrong("retry", 'a Backoff, or text such as "1s 5s 30s"', retry)
-        group = Group(name=name, retry=backoff, max_attempts=max_attempts, fifo=fifo)
+        attempts = attempts_of(max_attempts)
+        group = Group(name=name, retry=backoff, max_attempts=attempts, fifo=fifo)
         self._declared.add_group(group)
 
     def topic(self, name: str, *, kind: TopicKind | None = None, queues: int | None = None) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 from latermq_text.durations import format_exact, parse_duration_ms
 
-__all__ = ["Backoff", "retry"]
+__all__ = ["FIFO_RETRY", "Backoff", "retry"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Errors: TypeAlias = type[Exception] | tuple[type[Exception], ...]
@@ -192,6 +192,10 @@ def _exponential(words: list[str]) -> Exponential:
 
 def _span(word: str) -> timedelta:
     return parse_duration_ms(word) * _MS
+
+
+FIFO_RETRY: Final = Backoff("fixed 3s")
+"""What a group that keeps message groups in order is made with, unless it is told otherwise."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 from latermq._values import arguments
 from latermq._worker.schedules import Schedule, put_schedule
 from latermq.admin import AsyncAdmin, backoff_message, read_backoff
-from latermq.backoff import Backoff
+from latermq.backoff import FIFO_RETRY, Backoff
 from latermq.errors import (
     ForbiddenError,
     GroupNotFoundError,
@@ -17,9 +17,11 @@ from latermq.errors import (
     UnsupportedError,
 )
 from latermq_proto.latermq.v1 import group_pb2, topic_pb2
+from latermq_text.attempts import UNLIMITED, UNLIMITED_WORD, allowed
 
 log = logging.getLogger("latermq.worker")
 
+Attempts: TypeAlias = int | Literal["unlimited"]
 TopicKind: TypeAlias = Literal[
     "mixed", "normal", "fifo", "delay", "transaction", "lite", "priority"
 ]
@@ -67,20 +69,26 @@ class Group:
     def says_nothing(self) -> bool:
         return self == Group(name=self.name)
 
-    def message(self) -> group_pb2.Group:
+    def made(self) -> group_pb2.Group:
+        """Return what the broker is to make of it; a FIFO group as RocketMQ 5 has them."""
         message = group_pb2.Group(
             name=self.name, max_attempts=self.max_attempts or 0, fifo=bool(self.fifo)
         )
-        if self.retry is not None:
-            message.backoff.CopyFrom(backoff_message(self.retry))
+        retry = self.retry
+        if self.fifo:
+            message.max_attempts = self.max_attempts or UNLIMITED
+            retry = retry or FIFO_RETRY
+        if retry is not None:
+            message.backoff.CopyFrom(backoff_message(retry))
         return message
 
     def differences(self, there: group_pb2.Group) -> list[str]:
         """Say what the broker has otherwise."""
         ladder = read_backoff(there.backoff) or "the broker's ladder"
+        wanted = self.max_attempts and allowed(self.max_attempts)
         return _differences(
             ("retry", self.retry and str(self.retry), str(ladder)),
-            ("max_attempts", self.max_attempts, there.max_attempts),
+            ("max_attempts", wanted, allowed(there.max_attempts)),
             ("fifo", self.fifo, there.fifo),
         )
 
@@ -188,23 +196,31 @@ async def _topic(admin: AsyncAdmin, topic: Topic, *, alter: bool) -> list[str]:
 
 
 async def _group(admin: AsyncAdmin, group: Group, *, alter: bool) -> list[str]:
-    wanted = group.message()
     try:
         present = await admin.call(
             admin.groups.GetGroup, group_pb2.GetGroupRequest(name=group.name)
         )
     except GroupNotFoundError:
-        await admin.call(admin.groups.CreateGroup, group_pb2.CreateGroupRequest(group=wanted))
+        await admin.call(admin.groups.CreateGroup, group_pb2.CreateGroupRequest(group=group.made()))
         return [f"group {group.name} made"]
     differences = group.differences(present.group)
     if differences and alter:
         if group.fifo not in (None, present.group.fifo):
             raise ValueError(f"group {group.name}: fifo cannot be altered; delete the group first")
-        request = group_pb2.AlterGroupRequest(name=group.name, max_attempts=wanted.max_attempts)
+        request = group_pb2.AlterGroupRequest(name=group.name, max_attempts=group.max_attempts or 0)
         if group.retry is not None:
-            request.backoff.CopyFrom(wanted.backoff)
+            request.backoff.CopyFrom(backoff_message(group.retry))
         await admin.call(admin.groups.AlterGroup, request)
     return _said(f"group {group.name}", differences, alter=alter)
+
+
+def attempts_of(max_attempts: Attempts | None) -> int | None:
+    """Return the number that a broker is told. Raises TypeError, ValueError: none."""
+    if max_attempts == UNLIMITED_WORD:
+        return UNLIMITED
+    if isinstance(max_attempts, str):
+        raise ValueError(f'max_attempts is a number or "{UNLIMITED_WORD}", not {max_attempts!r}')
+    return max_attempts
 
 
 def _differences(*rows: tuple[str, object, object]) -> list[str]:

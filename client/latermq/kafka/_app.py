@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 from latermq._values import arguments
 from latermq._values.tls import Tls
+from latermq._worker.declared import Attempts
 from latermq._worker.verdicts import Kinds, Rules
 from latermq._worker.worker import Worker
 from latermq.app import App
@@ -64,7 +65,7 @@ class KafkaApp(App):
         concurrency: int = CONCURRENCY,
         timeout: timedelta | None = None,
         retry: Backoff | str | None = None,
-        max_attempts: int | None = None,
+        max_attempts: Attempts | None = None,
         retry_on: Kinds | None = None,
         dead_letter_on: Kinds = (),
         give_back_on: Kinds = (),

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from latermq.admin import backoff_message, read_backoff
-from latermq.backoff import Backoff
+from latermq.backoff import FIFO_RETRY, Backoff
 from latermq_cli import clock
 from latermq_cli.connection.connection import Connection
 from latermq_cli.connection.options import (
@@ -25,13 +25,13 @@ from latermq_cli.terminal.table import Column, plain
 from latermq_cli.terminal.times import format_ago, format_instant
 from latermq_cli.terminal.watch import watch_option
 from latermq_proto.latermq.v1 import group_pb2
+from latermq_text.attempts import UNLIMITED, UNLIMITED_WORD, allowed
 from latermq_text.durations import format_duration
 from latermq_text.whole import whole_group
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _DEFAULT_BACKOFF: Final = "default"
-_LADDER: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _ON_DEAD: Final = {
     None: group_pb2.ON_DEAD_UNSPECIFIED,
     "skip": group_pb2.SKIP,
@@ -57,6 +57,15 @@ def backoff_policy(text: str) -> group_pb2.Backoff:
         return backoff_message(Backoff(text))
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
+
+
+def attempts(text: str) -> int:
+    """Read a number of attempts, or `unlimited`; a `type=` for options."""
+    if text == UNLIMITED_WORD:
+        return UNLIMITED
+    if not text.isdecimal() or not 0 < int(text) < UNLIMITED:
+        raise click.BadParameter(f"{text!r} is not a number of attempts from 1 on, or unlimited")
+    return int(text)
 
 
 def reset_target(text: str) -> int:
@@ -102,10 +111,14 @@ def group() -> None:
 @click.option("--exclusive", is_flag=True, help="A lite topic goes to its last subscriber alone.")
 @_on_dead_option("skip: go on with the next (default)")
 @click.option(
-    "--max-attempts", type=click.IntRange(min=1), metavar="N",
-    help="Deliveries before a message is a dead letter, the first included [broker's default: 17].",
+    "--max-attempts", type=attempts, metavar="N",
+    help="Deliveries before a message is a dead letter, the first included, or unlimited [broker's "
+    "default: 17; with --fifo: unlimited, unless it parks].",
 )  # fmt: skip
-@click.option("--backoff", type=backoff_policy, metavar="POLICY", help=_BACKOFF_HELP)
+@click.option(
+    "--backoff", metavar="POLICY",
+    help=f'{_BACKOFF_HELP} "default": the broker\'s own ladder [with --fifo: fixed 3s].',
+)  # fmt: skip
 @broker_options
 def create(
     name: str,
@@ -114,7 +127,7 @@ def create(
     exclusive: bool,
     on_dead: str | None,
     max_attempts: int | None,
-    backoff: group_pb2.Backoff | None,
+    backoff: str | None,
     endpoint: str,
     as_json: bool,
 ) -> None:
@@ -122,6 +135,10 @@ def create(
 
     Doing it twice is no error as long as the policy is the same.
     """
+    if fifo and not lite_topics_of:
+        backoff = backoff or str(FIFO_RETRY)
+        if on_dead != "park":  # which waits for dead letters
+            max_attempts = max_attempts or UNLIMITED
     if exclusive and not lite_topics_of:
         raise click.UsageError("--exclusive needs --lite-topics-of")
     fifo = fifo or bool(lite_topics_of)
@@ -133,7 +150,7 @@ def create(
         lite_topics_of=lite_topics_of,
         lite_exclusive=exclusive,
         max_attempts=max_attempts or 0,
-        backoff=backoff,
+        backoff=None if backoff in (None, _DEFAULT_BACKOFF) else backoff_policy(backoff),
         on_dead=_ON_DEAD[on_dead],
     )
     with Connection(endpoint) as broker:
@@ -152,8 +169,8 @@ def create(
 )
 @click.argument("name")
 @click.option(
-    "--max-attempts", type=click.IntRange(min=1), metavar="N",
-    help="Deliveries before a message is a dead letter, the first included.",
+    "--max-attempts", type=attempts, metavar="N",
+    help="Deliveries before a message is a dead letter, the first included, or unlimited.",
 )  # fmt: skip
 @click.option(
     "--backoff", metavar="POLICY", help=f'{_BACKOFF_HELP} "default": the broker\'s own ladder.'
@@ -245,7 +262,7 @@ def show(name: str, endpoint: str, as_json: bool) -> None:
         dead = f"{settings.dead_letter_count:,}; see `latermq dead list {plain(settings.name)}`"
     click.echo(styled(f"group {plain(settings.name)}", bold=True))
     click.echo(f"  order         {_order(settings)}")
-    click.echo(f"  attempts      {settings.max_attempts:,}, then a dead letter")
+    click.echo(f"  attempts      {_attempts_told(settings)}")
     click.echo(f"  backoff       {_backoff_told(settings)}")
     click.echo(f"  created       {format_instant(settings.created_at_ms)}")
     click.echo(f"  dead letters  {dead}")
@@ -352,8 +369,10 @@ def _print_policy(settings: group_pb2.Group, as_json: bool) -> None:
         print_json(jsonable(settings))
         return
     order = f"{_order(settings)}, " if settings.fifo else ""
-    attempts = counted(settings.max_attempts, "attempt")
-    click.echo(f"group {plain(settings.name)}: {order}{attempts}, backoff {_backoff(settings)}")
+    number = counted(settings.max_attempts, "attempt")
+    if settings.max_attempts == UNLIMITED:
+        number = "unlimited attempts"
+    click.echo(f"group {plain(settings.name)}: {order}{number}, backoff {_backoff_told(settings)}")
 
 
 def _order(settings: group_pb2.Group) -> str:
@@ -367,15 +386,22 @@ def _order(settings: group_pb2.Group) -> str:
 
 
 def _backoff(settings: group_pb2.Group) -> str:
-    return str(read_backoff(settings.backoff) or "default")
+    """Write the waits that hold: the group's own, or the broker's, if it is one that tells them."""
+    holds = read_backoff(settings.backoff) or read_backoff(settings.default_backoff)
+    return str(holds or _DEFAULT_BACKOFF)
 
 
 def _backoff_told(settings: group_pb2.Group) -> str:
-    """Say what the backoff is, and of the broker's own, which no reply has, where it is set."""
-    own = read_backoff(settings.backoff)
-    if own is not None:
-        return str(own)
-    return f"{_DEFAULT_BACKOFF}: {_LADDER}, unless the broker's delivery.delay_levels_ms is set"
+    """Say what the backoff is, and that it is the broker's own where it is."""
+    if read_backoff(settings.backoff) is not None:
+        return _backoff(settings)
+    return f"{_DEFAULT_BACKOFF}, the broker's delivery.delay_levels_ms: {_backoff(settings)}"
+
+
+def _attempts_told(settings: group_pb2.Group) -> str:
+    if settings.max_attempts == UNLIMITED:
+        return "unlimited: a message comes again until it is done"
+    return f"{settings.max_attempts:,}, then a dead letter"
 
 
 def lag_cells(progress: group_pb2.TopicProgress, now_ms: int) -> tuple[str, ...]:
@@ -404,7 +430,7 @@ def _row(settings: group_pb2.Group, now_ms: int) -> tuple[str, ...]:
         *lag_cells(settings.progress, now_ms),
         f"{settings.dead_letter_count:,}",
         _order(settings),
-        f"{settings.max_attempts:,}",
+        allowed(settings.max_attempts),
         _backoff(settings),
         format_instant(settings.created_at_ms),
     )

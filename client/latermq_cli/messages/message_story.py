@@ -15,6 +15,7 @@ from latermq_cli.terminal.table import display_width, pad, plain, wrap
 from latermq_cli.terminal.times import format_ago, format_instant, zone_name
 from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
 from latermq_proto.latermq.v1 import message_pb2
+from latermq_text.attempts import counted_of
 from latermq_text.durations import format_duration
 
 BODY_LINES_MAX: Final = 6
@@ -166,7 +167,7 @@ def _groups(life: message_pb2.MessageLife, telling: Telling) -> Iterator[str]:
 def _group_words(
     fate: message_pb2.GroupLife, life: message_pb2.MessageLife, telling: Telling
 ) -> str:
-    attempt = f"attempt {fate.attempt} of {fate.max_attempts}"
+    attempt = f"attempt {counted_of(fate.attempt, fate.max_attempts)}"
     again = ""
     if fate.dead_state == dead_pb2.REDRIVEN:
         again = f"; redriven, it was dead letter {fate.dead_offset}"
@@ -188,7 +189,7 @@ def _group_words(
             waits = f"waits for the next until {_when(fate.until_ms, telling)}"
             return f"failed, {attempt}; {waits}{again}"
         case message_pb2.RETRY if not fate.attempt:
-            return f"ready for attempt 1 of {fate.max_attempts}{again}"
+            return f"ready for attempt {counted_of(1, fate.max_attempts)}{again}"
         case message_pb2.RETRY:
             return f"ready again, after {attempt}{again}"
         case message_pb2.HELD:

@@ -27,6 +27,7 @@ from latermq_cli.terminal.table import Column, plain
 from latermq_cli.terminal.times import format_ago, format_due
 from latermq_cli.terminal.watch import watch_option
 from latermq_proto.latermq.v1 import pending_pb2
+from latermq_text.attempts import counted_of
 from latermq_text.letters import failure_words
 
 KINDS: Final = {
@@ -285,7 +286,7 @@ def _filter(wanted: dict[str, Any]) -> pending_pb2.PendingFilter:
 
 def _row(message: pending_pb2.PendingMessage, now_ms: int) -> tuple[str, ...]:
     retry = message.kind in (pending_pb2.BACKOFF, pending_pb2.IN_FLIGHT)
-    attempts = f"{message.attempt}/{message.max_attempts}" if retry else "-"
+    attempts = counted_of(message.attempt, message.max_attempts, joined="/") if retry else "-"
     if message.kind == pending_pb2.HALF:
         attempts = f"{message.checks}/{message.checks_max} checks"
     return (

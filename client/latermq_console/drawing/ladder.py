@@ -32,12 +32,13 @@ class Ladder(NamedTuple):
 
 
 def ladder_of(group: group_pb2.Group) -> Ladder | None:
-    """Return the steps of a group's own policy; None where the broker's default holds."""
-    policy = group.backoff.WhichOneof("policy") if group.HasField("backoff") else None
+    """Return the steps of the policy that holds, a group's own or the broker's; None: not known."""
+    backoff = group.backoff if group.HasField("backoff") else group.default_backoff
+    policy = backoff.WhichOneof("policy")
     if policy is None:
         return None
     count = max(0, group.max_attempts - 1)
-    waits = [_wait_ms(group.backoff, policy, number) for number in range(min(count, STEPS_MAX))]
+    waits = [_wait_ms(backoff, policy, number) for number in range(min(count, STEPS_MAX))]
     top = max(waits, default=0) or 1
     step_wide = min(STEP_WIDE_MAX, WIDE / max(1, len(waits)))
     steps, at_ms = [], 0
@@ -47,7 +48,7 @@ def ladder_of(group: group_pb2.Group) -> Ladder | None:
         at_ms += wait_ms
         x = number * step_wide
         steps.append(Step(number + 1, wait_ms, at_ms, x, HIGH - high, step_wide - 4, high))
-    return Ladder(steps, _words(group.backoff, policy), at_ms, count > STEPS_MAX)
+    return Ladder(steps, _words(backoff, policy), at_ms, count > STEPS_MAX)
 
 
 def _wait_ms(backoff: group_pb2.Backoff, policy: str, number: int) -> int:

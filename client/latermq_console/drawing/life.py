@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 from latermq_console.drawing.words import counted
 from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
 from latermq_proto.latermq.v1 import message_pb2
+from latermq_text.attempts import counted_of
 
 _PILLS: Final = {
     message_pb2.READY: ("ready", ""),
@@ -71,7 +72,7 @@ def fate_of(life: message_pb2.GroupLife, *, expired: bool) -> Fate:
 
 
 def _words(life: message_pb2.GroupLife, *, expired: bool) -> str:
-    attempt = f"attempt {life.attempt} of {life.max_attempts}"
+    attempt = f"attempt {counted_of(life.attempt, life.max_attempts)}"
     letter = f"dead letter {life.dead_offset}"
     again = f"; it was {letter}" if life.dead_state == dead_pb2.REDRIVEN else ""
     match life.state:
@@ -89,7 +90,7 @@ def _words(life: message_pb2.GroupLife, *, expired: bool) -> str:
         case message_pb2.WAITS_RETRY:
             return f"{attempt} failed{again}"
         case message_pb2.RETRY if not life.attempt:
-            return f"before attempt 1 of {life.max_attempts}{again}"
+            return f"before attempt {counted_of(1, life.max_attempts)}{again}"
         case message_pb2.RETRY:
             return f"after {attempt}{again}"
         case message_pb2.HELD:

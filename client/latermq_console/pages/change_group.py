@@ -18,6 +18,7 @@ from latermq_console.reading.jobs import words_of
 from latermq_console.serving.console import FormError, View
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 from latermq_proto.latermq.v1 import group_pb2
+from latermq_text.attempts import UNLIMITED, UNLIMITED_WORD
 from latermq_text.durations import parse_duration_ms
 
 ATTEMPTS_MAX: Final = 1_000_000
@@ -49,7 +50,8 @@ async def alter(view: View) -> Response:
     answer = await desk.call(desk.admin.groups.GetGroup, group_pb2.GetGroupRequest(name=name))
     before = answer.group
     request = group_pb2.AlterGroupRequest(name=name)
-    attempts = view.whole("max_attempts", ATTEMPTS_MAX)
+    unlimited = view.field("max_attempts") == UNLIMITED_WORD
+    attempts = UNLIMITED if unlimited else view.whole("max_attempts", ATTEMPTS_MAX)
     if attempts and attempts != before.max_attempts:
         request.max_attempts = attempts
     backoff = view.field("backoff")

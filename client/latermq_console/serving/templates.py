@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from latermq_console import clock
 from latermq_console.drawing import charts, words
 from latermq_console.drawing.links import query, segment
+from latermq_text.attempts import UNLIMITED, allowed
 from latermq_text.durations import format_duration
 
 PACKAGE: Final = "latermq_console"
@@ -26,6 +27,7 @@ def environment() -> Environment:
     )
     made.filters.update(
         number=words.number,
+        allowed=allowed,
         short=words.short,
         rate=words.rate,
         size=words.size,
@@ -40,7 +42,7 @@ def environment() -> Environment:
     )
     made.globals.update(
         counted=words.counted, query=query, spark=charts.spark, asset=asset,
-        getattr=getattr,
+        getattr=getattr, UNLIMITED=UNLIMITED,
     )  # fmt: skip
     return made
 

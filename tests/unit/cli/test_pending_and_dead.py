@@ -308,7 +308,8 @@ def test_what_blocks_message_groups(rig: CliRig) -> None:
 
 def test_what_dies_in_order_can_be_changed(rig: CliRig) -> None:
     rig.ok("group", "create", "ledger", "--fifo")
-    assert "fifo, parks, 3 attempts" in rig.ok("group", "alter", "ledger", "--on-dead", "park")
+    parking = rig.ok("group", "alter", "ledger", "--on-dead", "park", "--max-attempts", "3")
+    assert "fifo, parks, 3 attempts" in parking
     assert rig.json("group", "alter", "ledger", "--on-dead", "skip")["on_dead"] == "skip"
     rig.ok("group", "create", "any")
     assert "only a fifo group" in rig.refused("group", "alter", "any", "--on-dead", "park")

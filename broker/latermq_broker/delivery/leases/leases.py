@@ -17,6 +17,8 @@ from latermq_broker.delivery.leases.row_deadlines import RowDeadlines
 from latermq_broker.delivery.leases.shared import LOW_BITS, LOW_MASK, DeliveryKey, Holder, place_of
 from latermq_broker.delivery.leases.slab import Slab, fill, put
 
+ATTEMPTS_COUNTED_MAX: Final = 65_535  # in 16 bits, of a group without a last attempt
+
 _LENT: Final = after(State.READY, Event.RECEIVE)
 _OVER: Final = (State.DONE, State.DEAD)
 _READY: Final = bytes([State.READY])
@@ -338,7 +340,7 @@ class Leases:
         """Lend a delivery to `holder` from now on: one more attempt, and a new handle."""
         slab, row = self.slab, delivery.row
         assert slab.state[row], "it is over"
-        slab.attempt[row] += 1
+        slab.attempt[row] = min(slab.attempt[row] + 1, ATTEMPTS_COUNTED_MAX)
         slab.generation[row] += 1
         slab.renewals[row] = 0
         slab.leased_ms[row] = now_ms

@@ -35,6 +35,7 @@ from latermq_broker.store.records.catalog_records import (
     ResetPayload,
 )
 from latermq_broker.store.records.record import RecordType
+from latermq_text.attempts import UNLIMITED
 
 FORGOTTEN_MAX: Final = 256  # deleted subscriptions that a group remembers
 PAIRS_AT_ONCE: Final = 200  # groups on topics that are looked at in one turn of the loop
@@ -106,7 +107,7 @@ class GroupAdmin:
         lite_exclusive: bool = False,
         made_by: str = "",
     ) -> Group:
-        """Make the group; max_attempts 0: the default. The same again is OK.
+        """Make the group; the same again is OK. max_attempts 0: the default, UNLIMITED: no last.
 
         Raises BadRequestError when it exists otherwise, or a value is out of bounds.
         """
@@ -263,8 +264,10 @@ class GroupAdmin:
 
     def _check(self, max_attempts: int, backoff: Backoff | None) -> None:
         limit = self._state.config.delivery.max_attempts_max
-        if not 0 <= max_attempts <= limit:
-            raise BadRequestError(f"max attempts {max_attempts} is not within 1 to {limit}")
+        if not 0 <= max_attempts <= limit and max_attempts != UNLIMITED:
+            raise BadRequestError(
+                f"max attempts {max_attempts} is not within 1 to {limit}, nor {UNLIMITED}: no last"
+            )
         if backoff is not None:
             _check_backoff(backoff)
 

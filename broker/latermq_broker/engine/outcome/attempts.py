@@ -47,6 +47,7 @@ from latermq_broker.store.records.message_records import (
 )
 from latermq_broker.store.records.record import Record, RecordType
 from latermq_broker.store.records.retention_records import MOVE_HISTORY, MovePayload, decode_move
+from latermq_text.attempts import UNLIMITED
 
 HISTORY_BYTES_MAX: Final = 40 << 10  # fits beside properties in config.RECORD_BODY_OVERHEAD_BYTES
 
@@ -343,7 +344,7 @@ class Attempts:
             origin_topic_id=message.topic_id,
             origin_queue_id=message.queue_id,
             attempt_count=delivery.attempt,
-            max_attempts=group.max_attempts,
+            max_attempts=0 if group.max_attempts == UNLIMITED else group.max_attempts,
             redrive_count=redrive_count,
             reason=reason,
             flags=flags,

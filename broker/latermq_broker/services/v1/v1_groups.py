@@ -26,6 +26,8 @@ class GroupsService:
         self._committer = rooms.committer
         self._sessions = rooms.sessions
         self._config = rooms.config
+        ladder = group_pb2.Backoff.Ladder(delays_ms=rooms.config.delivery.delay_levels_ms)
+        self._default_backoff = group_pb2.Backoff(ladder=ladder)
 
     async def create_group(
         self, request: group_pb2.CreateGroupRequest, _: Caller
@@ -185,7 +187,8 @@ class GroupsService:
             name=group.name,
             fifo=group.fifo,
             max_attempts=group.max_attempts,
-            backoff=_backoff_message(group.backoff) if group.backoff is not None else None,
+            backoff=None if group.backoff is None else _backoff_message(group.backoff),
+            default_backoff=self._default_backoff if group.backoff is None else None,
             created_at_ms=group.created_ms,
             dead_letter_count=self._engine.groups.dead_letter_count(group),
             on_dead=group_pb2.OnDead.Name(group.on_dead) if group.fifo else None,

@@ -25,15 +25,15 @@ _sym_db = _symbol_database.Default()
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as apache_dot_rocketmq_dot_v2_dot_definition__pb2
 
 
-DESCRIPTOR = _POOL.AddSerializedFile(b'\n\x16latermq/v1/group.proto\x12\nlatermq.v1\x1a#apache/rocketmq/v2/definition.proto\"\x81\x02\n\x07\x42\x61\x63koff\x12,\n\x06ladder\x18\x01 \x01(\x0b\x32\x1a.latermq.v1.Backoff.LadderH\x00\x12\x36\n\x0b\x65xponential\x18\x02 \x01(\x0b\x32\x1f.latermq.v1.Backoff.ExponentialH\x00\x12\x12\n\x08\x66ixed_ms\x18\x03 \x01(\x03H\x00\x12\x0e\n\x06jitter\x18\x04 \x01(\x01\x1a\x45\n\x0b\x45xponential\x12\x12\n\ninitial_ms\x18\x01 \x01(\x03\x12\x0e\n\x06max_ms\x18\x02 \x01(\x03\x12\x12\n\nmultiplier\x18\x03 \x01(\x01\x1a\x1b\n\x06Ladder\x12\x11\n\tdelays_ms\x18\x01 \x03(\x03\x42\x08\n\x06policy\"\xb5\x02\n\rTopicProgress\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x13\n\x0bready_count\x18\x02 \x01(\x03\x12\x17\n\x0fin_flight_count\x18\x03 \x01(\x03\x12\x15\n\rbackoff_count\x18\x04 \x01(\x03\x12\x1b\n\x13last_consumed_at_ms\x18\x05 \x01(\x03\x12\x12\n\nheld_count\x18\x06 \x01(\x03\x12#\n\x1b\x62locked_message_group_count\x18\x07 \x01(\x03\x12\"\n\x1aparked_message_group_count\x18\x08 \x01(\x03\x12\x1b\n\x13oldest_unread_at_ms\x18\t \x01(\x03\x12\x10\n\x08in_per_s\x18\n \x01(\x01\x12\x11\n\tout_per_s\x18\x0b \x01(\x01\x12\x14\n\x0c\x66\x61iled_per_s\x18\x0c \x01(\x01\"5\n\tFilterUse\x12\x12\n\nexpression\x18\x01 \x01(\t\x12\x14\n\x0c\x63lient_count\x18\x02 \x01(\x03\"G\n\x0eUnequalFilters\x12\r\n\x05topic\x18\x01 \x01(\t\x12&\n\x07\x66ilters\x18\x02 \x03(\x0b\x32\x15.latermq.v1.FilterUse\"\xf3\x02\n\x05Group\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x66ifo\x18\x02 \x01(\x08\x12\x14\n\x0cmax_attempts\x18\x03 \x01(\x05\x12$\n\x07\x62\x61\x63koff\x18\x04 \x01(\x0b\x32\x13.latermq.v1.Backoff\x12\x15\n\rcreated_at_ms\x18\x05 \x01(\x03\x12)\n\x06topics\x18\x06 \x03(\x0b\x32\x19.latermq.v1.TopicProgress\x12\x19\n\x11\x64\x65\x61\x64_letter_count\x18\x07 \x01(\x03\x12#\n\x07on_dead\x18\x08 \x01(\x0e\x32\x12.latermq.v1.OnDead\x12\x16\n\x0elite_topics_of\x18\t \x01(\t\x12\x16\n\x0elite_exclusive\x18\n \x01(\x08\x12\x33\n\x0funequal_filters\x18\x0b \x03(\x0b\x32\x1a.latermq.v1.UnequalFilters\x12+\n\x08progress\x18\x0c \x01(\x0b\x32\x19.latermq.v1.TopicProgress\"6\n\x12\x43reateGroupRequest\x12 \n\x05group\x18\x01 \x01(\x0b\x32\x11.latermq.v1.Group\"\x99\x01\n\x11\x41lterGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0cmax_attempts\x18\x02 \x01(\x05\x12$\n\x07\x62\x61\x63koff\x18\x03 \x01(\x0b\x32\x13.latermq.v1.Backoff\x12\x15\n\rclear_backoff\x18\x04 \x01(\x08\x12#\n\x07on_dead\x18\x05 \x01(\x0e\x32\x12.latermq.v1.OnDead\"]\n\rGroupResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12 \n\x05group\x18\x02 \x01(\x0b\x32\x11.latermq.v1.Group\":\n\x11ListGroupsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"|\n\x12ListGroupsResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12!\n\x06groups\x18\x02 \x03(\x0b\x32\x11.latermq.v1.Group\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"\x1f\n\x0fGetGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\"\n\x12\x44\x65leteGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"A\n\x13\x44\x65leteGroupResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\"?\n\x11ResetGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\r\n\x05to_ms\x18\x03 \x01(\x03\"Q\n\x12ResetGroupResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12\x0f\n\x07offsets\x18\x02 \x03(\x03\"\xbe\x02\n\x0cMessageGroup\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12-\n\x05state\x18\x03 \x01(\x0e\x32\x1e.latermq.v1.MessageGroup.State\x12\x11\n\tdue_at_ms\x18\x04 \x01(\x03\x12\x12\n\nmessage_id\x18\x05 \x01(\t\x12\x12\n\npending_id\x18\x06 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x07 \x01(\x05\x12\x12\n\nlive_count\x18\x08 \x01(\x03\x12\x12\n\nheld_count\x18\t \x01(\x03\x12\x1b\n\x13\x64\x65\x61\x64_letter_offsets\x18\n \x03(\x03\"Q\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\t\n\x05READY\x10\x01\x12\r\n\tIN_FLIGHT\x10\x02\x12\x0b\n\x07\x42\x41\x43KOFF\x10\x03\x12\n\n\x06PARKED\x10\x04\"\x8e\x01\n\x18ListMessageGroupsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12-\n\x05state\x18\x03 \x01(\x0e\x32\x1e.latermq.v1.MessageGroup.State\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\t\"\x92\x01\n\x19ListMessageGroupsResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12\x30\n\x0emessage_groups\x18\x02 \x03(\x0b\x32\x18.latermq.v1.MessageGroup\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t*5\n\x06OnDead\x12\x17\n\x13ON_DEAD_UNSPECIFIED\x10\x00\x12\x08\n\x04SKIP\x10\x01\x12\x08\n\x04PARK\x10\x02\x32\xaa\x04\n\x06Groups\x12H\n\x0b\x43reateGroup\x12\x1e.latermq.v1.CreateGroupRequest\x1a\x19.latermq.v1.GroupResponse\x12\x46\n\nAlterGroup\x12\x1d.latermq.v1.AlterGroupRequest\x1a\x19.latermq.v1.GroupResponse\x12K\n\nListGroups\x12\x1d.latermq.v1.ListGroupsRequest\x1a\x1e.latermq.v1.ListGroupsResponse\x12\x42\n\x08GetGroup\x12\x1b.latermq.v1.GetGroupRequest\x1a\x19.latermq.v1.GroupResponse\x12N\n\x0b\x44\x65leteGroup\x12\x1e.latermq.v1.DeleteGroupRequest\x1a\x1f.latermq.v1.DeleteGroupResponse\x12K\n\nResetGroup\x12\x1d.latermq.v1.ResetGroupRequest\x1a\x1e.latermq.v1.ResetGroupResponse\x12`\n\x11ListMessageGroups\x12$.latermq.v1.ListMessageGroupsRequest\x1a%.latermq.v1.ListMessageGroupsResponseb\x06proto3')
+DESCRIPTOR = _POOL.AddSerializedFile(b'\n\x16latermq/v1/group.proto\x12\nlatermq.v1\x1a#apache/rocketmq/v2/definition.proto\"\x81\x02\n\x07\x42\x61\x63koff\x12,\n\x06ladder\x18\x01 \x01(\x0b\x32\x1a.latermq.v1.Backoff.LadderH\x00\x12\x36\n\x0b\x65xponential\x18\x02 \x01(\x0b\x32\x1f.latermq.v1.Backoff.ExponentialH\x00\x12\x12\n\x08\x66ixed_ms\x18\x03 \x01(\x03H\x00\x12\x0e\n\x06jitter\x18\x04 \x01(\x01\x1a\x45\n\x0b\x45xponential\x12\x12\n\ninitial_ms\x18\x01 \x01(\x03\x12\x0e\n\x06max_ms\x18\x02 \x01(\x03\x12\x12\n\nmultiplier\x18\x03 \x01(\x01\x1a\x1b\n\x06Ladder\x12\x11\n\tdelays_ms\x18\x01 \x03(\x03\x42\x08\n\x06policy\"\xb5\x02\n\rTopicProgress\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x13\n\x0bready_count\x18\x02 \x01(\x03\x12\x17\n\x0fin_flight_count\x18\x03 \x01(\x03\x12\x15\n\rbackoff_count\x18\x04 \x01(\x03\x12\x1b\n\x13last_consumed_at_ms\x18\x05 \x01(\x03\x12\x12\n\nheld_count\x18\x06 \x01(\x03\x12#\n\x1b\x62locked_message_group_count\x18\x07 \x01(\x03\x12\"\n\x1aparked_message_group_count\x18\x08 \x01(\x03\x12\x1b\n\x13oldest_unread_at_ms\x18\t \x01(\x03\x12\x10\n\x08in_per_s\x18\n \x01(\x01\x12\x11\n\tout_per_s\x18\x0b \x01(\x01\x12\x14\n\x0c\x66\x61iled_per_s\x18\x0c \x01(\x01\"5\n\tFilterUse\x12\x12\n\nexpression\x18\x01 \x01(\t\x12\x14\n\x0c\x63lient_count\x18\x02 \x01(\x03\"G\n\x0eUnequalFilters\x12\r\n\x05topic\x18\x01 \x01(\t\x12&\n\x07\x66ilters\x18\x02 \x03(\x0b\x32\x15.latermq.v1.FilterUse\"\xa1\x03\n\x05Group\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x66ifo\x18\x02 \x01(\x08\x12\x14\n\x0cmax_attempts\x18\x03 \x01(\x05\x12$\n\x07\x62\x61\x63koff\x18\x04 \x01(\x0b\x32\x13.latermq.v1.Backoff\x12\x15\n\rcreated_at_ms\x18\x05 \x01(\x03\x12)\n\x06topics\x18\x06 \x03(\x0b\x32\x19.latermq.v1.TopicProgress\x12\x19\n\x11\x64\x65\x61\x64_letter_count\x18\x07 \x01(\x03\x12#\n\x07on_dead\x18\x08 \x01(\x0e\x32\x12.latermq.v1.OnDead\x12\x16\n\x0elite_topics_of\x18\t \x01(\t\x12\x16\n\x0elite_exclusive\x18\n \x01(\x08\x12\x33\n\x0funequal_filters\x18\x0b \x03(\x0b\x32\x1a.latermq.v1.UnequalFilters\x12+\n\x08progress\x18\x0c \x01(\x0b\x32\x19.latermq.v1.TopicProgress\x12,\n\x0f\x64\x65\x66\x61ult_backoff\x18\r \x01(\x0b\x32\x13.latermq.v1.Backoff\"6\n\x12\x43reateGroupRequest\x12 \n\x05group\x18\x01 \x01(\x0b\x32\x11.latermq.v1.Group\"\x99\x01\n\x11\x41lterGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0cmax_attempts\x18\x02 \x01(\x05\x12$\n\x07\x62\x61\x63koff\x18\x03 \x01(\x0b\x32\x13.latermq.v1.Backoff\x12\x15\n\rclear_backoff\x18\x04 \x01(\x08\x12#\n\x07on_dead\x18\x05 \x01(\x0e\x32\x12.latermq.v1.OnDead\"]\n\rGroupResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12 \n\x05group\x18\x02 \x01(\x0b\x32\x11.latermq.v1.Group\":\n\x11ListGroupsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"|\n\x12ListGroupsResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12!\n\x06groups\x18\x02 \x03(\x0b\x32\x11.latermq.v1.Group\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"\x1f\n\x0fGetGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\"\n\x12\x44\x65leteGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"A\n\x13\x44\x65leteGroupResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\"?\n\x11ResetGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\r\n\x05to_ms\x18\x03 \x01(\x03\"Q\n\x12ResetGroupResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12\x0f\n\x07offsets\x18\x02 \x03(\x03\"\xbe\x02\n\x0cMessageGroup\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12-\n\x05state\x18\x03 \x01(\x0e\x32\x1e.latermq.v1.MessageGroup.State\x12\x11\n\tdue_at_ms\x18\x04 \x01(\x03\x12\x12\n\nmessage_id\x18\x05 \x01(\t\x12\x12\n\npending_id\x18\x06 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x07 \x01(\x05\x12\x12\n\nlive_count\x18\x08 \x01(\x03\x12\x12\n\nheld_count\x18\t \x01(\x03\x12\x1b\n\x13\x64\x65\x61\x64_letter_offsets\x18\n \x03(\x03\"Q\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\t\n\x05READY\x10\x01\x12\r\n\tIN_FLIGHT\x10\x02\x12\x0b\n\x07\x42\x41\x43KOFF\x10\x03\x12\n\n\x06PARKED\x10\x04\"\x8e\x01\n\x18ListMessageGroupsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12-\n\x05state\x18\x03 \x01(\x0e\x32\x1e.latermq.v1.MessageGroup.State\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\t\"\x92\x01\n\x19ListMessageGroupsResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12\x30\n\x0emessage_groups\x18\x02 \x03(\x0b\x32\x18.latermq.v1.MessageGroup\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t*5\n\x06OnDead\x12\x17\n\x13ON_DEAD_UNSPECIFIED\x10\x00\x12\x08\n\x04SKIP\x10\x01\x12\x08\n\x04PARK\x10\x02\x32\xaa\x04\n\x06Groups\x12H\n\x0b\x43reateGroup\x12\x1e.latermq.v1.CreateGroupRequest\x1a\x19.latermq.v1.GroupResponse\x12\x46\n\nAlterGroup\x12\x1d.latermq.v1.AlterGroupRequest\x1a\x19.latermq.v1.GroupResponse\x12K\n\nListGroups\x12\x1d.latermq.v1.ListGroupsRequest\x1a\x1e.latermq.v1.ListGroupsResponse\x12\x42\n\x08GetGroup\x12\x1b.latermq.v1.GetGroupRequest\x1a\x19.latermq.v1.GroupResponse\x12N\n\x0b\x44\x65leteGroup\x12\x1e.latermq.v1.DeleteGroupRequest\x1a\x1f.latermq.v1.DeleteGroupResponse\x12K\n\nResetGroup\x12\x1d.latermq.v1.ResetGroupRequest\x1a\x1e.latermq.v1.ResetGroupResponse\x12`\n\x11ListMessageGroups\x12$.latermq.v1.ListMessageGroupsRequest\x1a%.latermq.v1.ListMessageGroupsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'latermq_proto.latermq.v1.group_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ONDEAD']._serialized_start=2541
-  _globals['_ONDEAD']._serialized_end=2594
+  _globals['_ONDEAD']._serialized_start=2587
+  _globals['_ONDEAD']._serialized_end=2640
   _globals['_BACKOFF']._serialized_start=76
   _globals['_BACKOFF']._serialized_end=333
   _globals['_BACKOFF_EXPONENTIAL']._serialized_start=225
@@ -47,35 +47,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_UNEQUALFILTERS']._serialized_start=702
   _globals['_UNEQUALFILTERS']._serialized_end=773
   _globals['_GROUP']._serialized_start=776
-  _globals['_GROUP']._serialized_end=1147
-  _globals['_CREATEGROUPREQUEST']._serialized_start=1149
-  _globals['_CREATEGROUPREQUEST']._serialized_end=1203
-  _globals['_ALTERGROUPREQUEST']._serialized_start=1206
-  _globals['_ALTERGROUPREQUEST']._serialized_end=1359
-  _globals['_GROUPRESPONSE']._serialized_start=1361
-  _globals['_GROUPRESPONSE']._serialized_end=1454
-  _globals['_LISTGROUPSREQUEST']._serialized_start=1456
-  _globals['_LISTGROUPSREQUEST']._serialized_end=1514
-  _globals['_LISTGROUPSRESPONSE']._serialized_start=1516
-  _globals['_LISTGROUPSRESPONSE']._serialized_end=1640
-  _globals['_GETGROUPREQUEST']._serialized_start=1642
-  _globals['_GETGROUPREQUEST']._serialized_end=1673
-  _globals['_DELETEGROUPREQUEST']._serialized_start=1675
-  _globals['_DELETEGROUPREQUEST']._serialized_end=1709
-  _globals['_DELETEGROUPRESPONSE']._serialized_start=1711
-  _globals['_DELETEGROUPRESPONSE']._serialized_end=1776
-  _globals['_RESETGROUPREQUEST']._serialized_start=1778
-  _globals['_RESETGROUPREQUEST']._serialized_end=1841
-  _globals['_RESETGROUPRESPONSE']._serialized_start=1843
-  _globals['_RESETGROUPRESPONSE']._serialized_end=1924
-  _globals['_MESSAGEGROUP']._serialized_start=1927
-  _globals['_MESSAGEGROUP']._serialized_end=2245
-  _globals['_MESSAGEGROUP_STATE']._serialized_start=2164
-  _globals['_MESSAGEGROUP_STATE']._serialized_end=2245
-  _globals['_LISTMESSAGEGROUPSREQUEST']._serialized_start=2248
-  _globals['_LISTMESSAGEGROUPSREQUEST']._serialized_end=2390
-  _globals['_LISTMESSAGEGROUPSRESPONSE']._serialized_start=2393
-  _globals['_LISTMESSAGEGROUPSRESPONSE']._serialized_end=2539
-  _globals['_GROUPS']._serialized_start=2597
-  _globals['_GROUPS']._serialized_end=3151
+  _globals['_GROUP']._serialized_end=1193
+  _globals['_CREATEGROUPREQUEST']._serialized_start=1195
+  _globals['_CREATEGROUPREQUEST']._serialized_end=1249
+  _globals['_ALTERGROUPREQUEST']._serialized_start=1252
+  _globals['_ALTERGROUPREQUEST']._serialized_end=1405
+  _globals['_GROUPRESPONSE']._serialized_start=1407
+  _globals['_GROUPRESPONSE']._serialized_end=1500
+  _globals['_LISTGROUPSREQUEST']._serialized_start=1502
+  _globals['_LISTGROUPSREQUEST']._serialized_end=1560
+  _globals['_LISTGROUPSRESPONSE']._serialized_start=1562
+  _globals['_LISTGROUPSRESPONSE']._serialized_end=1686
+  _globals['_GETGROUPREQUEST']._serialized_start=1688
+  _globals['_GETGROUPREQUEST']._serialized_end=1719
+  _globals['_DELETEGROUPREQUEST']._serialized_start=1721
+  _globals['_DELETEGROUPREQUEST']._serialized_end=1755
+  _globals['_DELETEGROUPRESPONSE']._serialized_start=1757
+  _globals['_DELETEGROUPRESPONSE']._serialized_end=1822
+  _globals['_RESETGROUPREQUEST']._serialized_start=1824
+  _globals['_RESETGROUPREQUEST']._serialized_end=1887
+  _globals['_RESETGROUPRESPONSE']._serialized_start=1889
+  _globals['_RESETGROUPRESPONSE']._serialized_end=1970
+  _globals['_MESSAGEGROUP']._serialized_start=1973
+  _globals['_MESSAGEGROUP']._serialized_end=2291
+  _globals['_MESSAGEGROUP_STATE']._serialized_start=2210
+  _globals['_MESSAGEGROUP_STATE']._serialized_end=2291
+  _globals['_LISTMESSAGEGROUPSREQUEST']._serialized_start=2294
+  _globals['_LISTMESSAGEGROUPSREQUEST']._serialized_end=2436
+  _globals['_LISTMESSAGEGROUPSRESPONSE']._serialized_start=2439
+  _globals['_LISTMESSAGEGROUPSRESPONSE']._serialized_end=2585
+  _globals['_GROUPS']._serialized_start=2643
+  _globals['_GROUPS']._serialized_end=3197
 # @@protoc_insertion_point(module_scope)

@@ -87,7 +87,7 @@ class UnequalFilters(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., filters: _Optional[_Iterable[_Union[FilterUse, _Mapping]]] = ...) -> None: ...
 
 class Group(_message.Message):
-    __slots__ = ("name", "fifo", "max_attempts", "backoff", "created_at_ms", "topics", "dead_letter_count", "on_dead", "lite_topics_of", "lite_exclusive", "unequal_filters", "progress")
+    __slots__ = ("name", "fifo", "max_attempts", "backoff", "created_at_ms", "topics", "dead_letter_count", "on_dead", "lite_topics_of", "lite_exclusive", "unequal_filters", "progress", "default_backoff")
     NAME_FIELD_NUMBER: _ClassVar[int]
     FIFO_FIELD_NUMBER: _ClassVar[int]
     MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
@@ -100,6 +100,7 @@ class Group(_message.Message):
     LITE_EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
     UNEQUAL_FILTERS_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_BACKOFF_FIELD_NUMBER: _ClassVar[int]
     name: str
     fifo: bool
     max_attempts: int
@@ -112,7 +113,8 @@ class Group(_message.Message):
     lite_exclusive: bool
     unequal_filters: _containers.RepeatedCompositeFieldContainer[UnequalFilters]
     progress: TopicProgress
-    def __init__(self, name: _Optional[str] = ..., fifo: bool = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., created_at_ms: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[TopicProgress, _Mapping]]] = ..., dead_letter_count: _Optional[int] = ..., on_dead: _Optional[_Union[OnDead, str, int]] = ..., lite_topics_of: _Optional[str] = ..., lite_exclusive: bool = ..., unequal_filters: _Optional[_Iterable[_Union[UnequalFilters, _Mapping]]] = ..., progress: _Optional[_Union[TopicProgress, _Mapping]] = ...) -> None: ...
+    default_backoff: Backoff
+    def __init__(self, name: _Optional[str] = ..., fifo: bool = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., created_at_ms: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[TopicProgress, _Mapping]]] = ..., dead_letter_count: _Optional[int] = ..., on_dead: _Optional[_Union[OnDead, str, int]] = ..., lite_topics_of: _Optional[str] = ..., lite_exclusive: bool = ..., unequal_filters: _Optional[_Iterable[_Union[UnequalFilters, _Mapping]]] = ..., progress: _Optional[_Union[TopicProgress, _Mapping]] = ..., default_backoff: _Optional[_Union[Backoff, _Mapping]] = ...) -> None: ...
 
 class CreateGroupRequest(_message.Message):
     __slots__ = ("group",)
