@@ -1,5 +1,6 @@
 """The guide's pages as their readers have them: files of a project, pytest, and a command line."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -196,3 +197,20 @@ async def test_a_worker_warns_as_the_page_says(
     async with latermq_time.working(app):
         lines = [f"{each.levelname} {each.name}: {each.message}" for each in caplog.records]
     assert block.text.splitlines() == [line for line in lines if line.startswith("WARNING")]
+
+
+async def test_a_listener_is_paused_by_the_page_s_lines(
+    latermq_time: HeldBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [block] = [each for each in examples(GUIDE / "worker.md") if "consumer.pause" in each.text]
+    lines = compile(block.text, "worker.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    app = latermq.App()
+
+    @app.listener("orders", group="billing")
+    async def bill(order: bytes) -> None: ...
+
+    async with latermq_time.working(app):
+        await eval(lines, {"bill": bill})
+        (row,) = app.stats
+        assert not row.paused
+    assert capsys.readouterr().out == f"0 0 0 {row.cached_count_max} False 0.0\n"

@@ -131,7 +131,7 @@ def order(number: int, ms: int = 0) -> bytes:
 async def test_the_guide_s_example_works(
     sdk_broker: BrokerProcess, name: str, tmp_path: Path
 ) -> None:
-    (source,) = [each.text for each in examples(GUIDE) if each.language == "python"]
+    source = next(each.text for each in examples(GUIDE) if each.language == "python")
     assert source.count('"orders", group="billing"') == 1
     source = source.replace('"orders", group="billing"', f'"{name}", group="{name}"')
     assert commands(GUIDE) == [["worker", "shop:app"]]

@@ -13,6 +13,7 @@ CELERY: Final = "integration/test_celery_example.py::"
 FIRST_WORKER: Final = "integration/test_first_worker.py::test_what_the_page_says_is_what_happens"
 WORKER: Final = "integration/test_worker.py::"
 KAFKA: Final = "kafka/test_guide.py::test_the_page_says_what_happens"
+REDIS: Final = "integration/test_redis_done.py::test_the_guide_s_example_passes"
 README: Final = "integration/test_readme.py::"
 DEPLOYING: Final = "unit/test_deploying.py::"
 # Pages whose blocks have one test; other pages' files of Python are written and run together.
@@ -30,9 +31,12 @@ RUN: Final = {
     ("deploying.md", "# /etc/systemd"): f"{DEPLOYING}test_systemd_takes_the_unit",
     ("deploying.md", "# Dockerfile"): f"{DEPLOYING}test_the_image_runs_the_worker_itself",
     ("deploying.md", "# worker.yaml"): f"{DEPLOYING}test_kubernetes_waits_longer_than_the_worker",
+    ("idempotency.md", "# mail/shop.py"): REDIS,
+    ("idempotency.md", "# mail/test_shop.py"): REDIS,
     ("retries.md", "WARNING latermq.worker"): f"{GUIDED}test_a_worker_warns_as_the_page_says",
     ("retries.md", "latermq dead list"): f"{GUIDED}test_a_letter_is_redriven_by_the_page_s_words",
     ("schedules.md", "latermq schedule"): f"{GUIDED}test_a_schedule_is_led_by_the_page_s_commands",
+    ("worker.md", "await bill.consumer"): f"{GUIDED}test_a_listener_is_paused_by_the_page_s_lines",
     ("worker.md", "import asyncio"): f"{WORKER}test_the_guide_s_example_works",
     ("worker.md", "latermq worker shop:app"): f"{WORKER}test_the_guide_s_example_works",
     ("worker.md", "WARNING latermq.client"):
