@@ -26,12 +26,13 @@ from latermq_broker.clock import SystemClock
 from latermq_broker.config.config import Config, Flush
 from latermq_broker.config.server_transport import Transport
 from latermq_broker.engine.engine import Engine
-from latermq_broker.errors import FencedError, StoreError
-from latermq_broker.handover.passing import MeetingPoint, Port
+from latermq_broker.errors import FencedError, HandoverError, StoreError
+from latermq_broker.handover.activation import at_sockets, refuse_sockets, take_sockets
+from latermq_broker.handover.passing import MeetingPoint
+from latermq_broker.handover.ports import GivenSockets, open_ports
 from latermq_broker.handover.replacing import (
     LISTEN,
     METRICS,
-    Sockets,
     closed_ports,
     end_replica,
     open_replacing,
@@ -90,23 +91,28 @@ def run(config: Config, announce: Callable[[str], None], *, replace: bool = Fals
         StoreError: the data directory cannot be used, is in use, or is damaged.
     """
     logs.set_up(config.log)
+    sockets = take_sockets(os.environ)
+    given = GivenSockets(sockets, kept=LISTEN in sockets)
+    config = at_sockets(config, sockets)
     refuse_open_door(config)
     directory = config.server.directory
     refuse_replica(directory)
     membership = _membership(config, directory)
     if membership is not None:
         config = membership.config
-    if _is_new(directory):
+    if _is_new(directory) and LISTEN not in sockets:
         require_address(LISTEN, config.server.listen)  # rather than leave a new directory behind
-    sockets: Sockets = {}
     if replace:
+        if sockets:
+            raise HandoverError("systemd keeps the ports: --replace takes none from a broker")
         (engine, clock), sockets = open_replacing(
             config, directory, lambda: _open(config, directory)
         )
+        given = GivenSockets(sockets)
     else:
         engine, clock = _open(config, directory)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(_serve(engine, clock, config, announce, Signals(), sockets, membership))
+        return runner.run(_serve(engine, clock, config, announce, Signals(), given, membership))
 
 
 def _membership(config: Config, directory: Path) -> "Membership | None":
@@ -168,6 +174,8 @@ def run_replica(
         ConfigError, HandoverError, StoreError: as `run`.
     """
     logs.set_up(config.log)
+    why = "one that stands by has its port closed"
+    refuse_sockets(os.environ, "a broker with [replication]", why)
     refuse_open_door(config)
     config = changed(config, store=changed(config.store, flush=Flush.SYNC_STRICT))
     membership = _membership(config, config.server.directory)
@@ -226,7 +234,10 @@ async def _replicate(
         notices.cancel()
         if owned is None:
             return CLEAN
-        return await _serve(owned.engine, clock, config, announce, signals, {}, membership, owned)
+        given = GivenSockets()
+        return await _serve(
+            owned.engine, clock, config, announce, signals, given, membership, owned
+        )
     finally:
         meeting.close()
         await replica.close()
@@ -238,7 +249,7 @@ async def _serve(
     config: Config,
     announce: Callable[[str], None],
     signals: Signals,
-    sockets: Sockets,
+    given: GivenSockets,
     membership: "Membership | None" = None,
     owned: "Owned | None" = None,
 ) -> int:
@@ -259,7 +270,7 @@ async def _serve(
         _connect(services, server, owner, ending.handed_over)
         page = _page(engine, services, pump, config)
         async with (
-            _metrics(services, config, page, sockets) as metrics,
+            _metrics(services, config, page, given) as metrics,
             OtlpExport(config.metrics, page, config.server.broker_name),
         ):
             if owner is None:
@@ -269,7 +280,7 @@ async def _serve(
             meeting = None
             if not stop.is_set():
                 replaced = ending.replaced if owner is None else None
-                meeting = await _start(server, sockets, config, metrics, replaced)
+                meeting = await open_ports(server, given, config, metrics, replaced)
                 pump.start()
                 services.health.set_serving(True)
                 gc.collect()
@@ -318,29 +329,6 @@ def _connect(
         services.transport_view.hand_over = hand_over
 
 
-async def _start(
-    server: "GrpcioServer | LeanServer",
-    sockets: Sockets,
-    config: Config,
-    metrics: MetricsEndpoint,
-    replaced: Callable[[], None] | None,
-) -> MeetingPoint | None:
-    """Open the port, and where the lean transport is, the place where a successor asks for it.
-
-    Args:
-        replaced: called when it has it; None: nobody gets it.
-    """
-    if not isinstance(server, LeanServer):
-        await server.start()
-        return None
-    await server.start(sockets.get(LISTEN, ()))
-    if replaced is None:
-        return None
-    meeting = _meeting_point(config, server, metrics, replaced)
-    meeting.open()
-    return meeting
-
-
 async def _own(
     owner: "Owner",
     store: Store,
@@ -379,26 +367,6 @@ async def _copy_first(services: Services, stop: asyncio.Event) -> None:
         await services.shards.begin(stop)
 
 
-def _meeting_point(
-    config: Config, server: LeanServer, metrics: MetricsEndpoint, replaced: Callable[[], None]
-) -> MeetingPoint:
-    """Make the place where a successor gets the ports; `replaced` when it has them."""
-
-    def ports() -> dict[str, Port]:
-        descriptors = [listener.fileno() for listener in server.sockets]
-        ports = {LISTEN: Port(config.server.listen, server.address, descriptors)}
-        if metrics.address:
-            ports[METRICS] = Port(config.metrics.listen, metrics.address, metrics.descriptors)
-        return ports
-
-    def on_go() -> None:
-        server.leave_port()
-        metrics.leave_port()
-        replaced()
-
-    return MeetingPoint(config.server.directory / LOCK_NAME, ports, on_go)
-
-
 def _say_ready(address: str, announce: Callable[[str], None], manager: ServiceNotices) -> None:
     announce(f"latermq ready on {address}")
     manager.ready(address)
@@ -435,11 +403,13 @@ def _page(engine: Engine, services: Services, pump: Pump, config: Config) -> Pag
     return pieces
 
 
-def _metrics(services: Services, config: Config, page: Page, sockets: Sockets) -> MetricsEndpoint:
+def _metrics(
+    services: Services, config: Config, page: Page, given: GivenSockets
+) -> MetricsEndpoint:
     def ready() -> bool:
         return services.health.serving
 
-    return MetricsEndpoint(config.metrics, page, ready, sockets.get(METRICS, ()))
+    return MetricsEndpoint(config.metrics, page, ready, given.sockets.get(METRICS, ()))
 
 
 def _server(methods: MethodTable, config: Config) -> "GrpcioServer | LeanServer":

@@ -39,6 +39,7 @@ class BrokerProcess:
         config: a configuration file's text; "" for none.
         nursery: forks the process instead of starting an interpreter for it.
         prefix: words before the interpreter's, such as `env` and what it sets.
+        pass_fds: descriptors that each life has, too.
     """
 
     program: ClassVar = ("-m", "latermq_broker")
@@ -51,7 +52,9 @@ class BrokerProcess:
         listen: str = "127.0.0.1:0",
         nursery: Nursery | None = None,
         prefix: Sequence[str] = (),
+        pass_fds: Sequence[int] = (),
     ) -> None:
+        self._pass_fds = pass_fds
         self.data_dir = data_dir
         self.log_path = data_dir.with_name(data_dir.name + ".log")
         self.ready_s = 0.0  # from the last spawn to its ready line
@@ -105,7 +108,12 @@ class BrokerProcess:
             else:
                 command = [*self._prefix, sys.executable, *self.program, *words]
                 self._process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    text=True,
+                    pass_fds=self._pass_fds,
                 )
         assert self._process.stdout is not None
         self._reader = threading.Thread(

@@ -124,7 +124,7 @@ def test_what_a_wheel_holds(wheel: Path) -> None:
     assert "latermq_broker/config/latermq.toml" in names
     shipped = {name for name in names if name.startswith("latermq_broker/config/operating/")}
     assert {Path(name).name for name in shipped} == {
-        "latermq.service", "latermq.rules.yml", "latermq.dashboard.json",
+        "latermq.service", "latermq.socket", "latermq.rules.yml", "latermq.dashboard.json",
     }  # fmt: skip
     assert any(name.startswith("latermq_console/static/") for name in names)
     assert fields["Description-Content-Type"] == "text/markdown"

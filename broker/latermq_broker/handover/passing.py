@@ -65,9 +65,13 @@ class MeetingPoint:
         ports: what is handed over; asked when somebody comes, for descriptors that are closed may
             be somebody else's.
         on_go: called once, when another process has taken the ports.
+        refusal: why no process may; "": one may.
     """
 
-    def __init__(self, lock: Path, ports: Callable[[], Ports], on_go: Callable[[], None]) -> None:
+    def __init__(
+        self, lock: Path, ports: Callable[[], Ports], on_go: Callable[[], None], refusal: str = ""
+    ) -> None:
+        self._refusal = refusal
         self._lock = lock
         self._ports = ports
         self._on_go = on_go
@@ -137,8 +141,12 @@ class MeetingPoint:
     def _welcome(self, peer: socket.socket) -> None:
         """Raises OSError."""
         _, uid, _ = _credentials(peer)
-        if uid not in (os.geteuid(), 0) or self._peer is not None:
-            why = "it is being replaced already" if self._peer else "another user asked"
+        why = self._refusal
+        if uid not in (os.geteuid(), 0):
+            why = "another user asked"
+        elif self._peer is not None:
+            why = "it is being replaced already"
+        if why:
             peer.send(json.dumps({"refused": why}).encode())
             peer.close()
             return

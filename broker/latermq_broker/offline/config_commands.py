@@ -17,7 +17,9 @@ from latermq_cli.terminal.failures import CommandError, RefusedError
 from latermq_cli.terminal.table import plain
 
 _FILE: Final = "latermq.toml"
-_OPERATING: Final = ("latermq.service", "latermq.rules.yml", "latermq.dashboard.json")
+_OPERATING: Final = (
+    "latermq.service", "latermq.socket", "latermq.rules.yml", "latermq.dashboard.json"
+)  # fmt: skip
 _PATH_OF_RUNBOOK: Final = "runbook: docs/"
 _URL: Final = re.compile(r"https?://[\w.~:/@%+-]+")
 
@@ -89,8 +91,8 @@ def check(file: str, as_json: bool) -> None:
 def files(directory: str, runbooks: str | None, force: bool, as_json: bool) -> None:
     """Write what starts and watches a broker into DIRECTORY, which is made.
 
-    latermq.service is a hardened unit for systemd, latermq.rules.yml has alerts for Prometheus,
-    latermq.dashboard.json is a dashboard for Grafana.
+    latermq.service is a hardened unit for systemd, latermq.socket one that keeps its port open,
+    latermq.rules.yml has alerts for Prometheus, latermq.dashboard.json is a dashboard for Grafana.
     """
     base = (runbooks or "").rstrip("/")
     if runbooks is not None and not _URL.fullmatch(base):

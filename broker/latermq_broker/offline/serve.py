@@ -145,7 +145,9 @@ def serve(
             return 0
         if shards is not None:
             from latermq_broker.cluster import supervisor
+            from latermq_broker.handover.activation import refuse_sockets
 
+            refuse_sockets(os.environ, "--shards", "each shard binds its own port")
             words = _words(file, flush, auto_create, auto_create_groups, log_level, log_json)
             return supervisor.run(config, shards, words, click.echo, replace=replace)
         if config.cluster.machines and not config.cluster.shards:

@@ -150,15 +150,18 @@ class LeanServer:
         """Return the sockets that listen now."""
         return self._listener.sockets
 
-    async def start(self, sockets: Sequence[socket.socket] = ()) -> None:
+    async def start(self, sockets: Sequence[socket.socket] = (), *, kept: bool = False) -> None:
         """Serve at `sockets`, which are bound to the address, or bind it.
+
+        Args:
+            kept: somebody else has them, too, and has them open when this process ends.
 
         Raises:
             ConfigError: the address cannot be bound.
         """
         keep_large_blocks()
         if not self._away:
-            self._listener.start(sockets)
+            self._listener.start(sockets, kept=kept)
         self._each_second.start()
 
     def leave_port(self) -> None:

@@ -72,6 +72,7 @@ class Listener:
         self._counts = counts
         self._trusted = trusted_networks(http2.proxy_from)
         self._sockets: list[socket.socket] = []
+        self._kept = False
         self._greetings: dict[str, dict[Greeting, None]] = {}  # by address, the oldest first
         self._handshakes: Handshakes[Greeting] = Handshakes(tls.handshakes_max)
         self._starts_soon = False
@@ -89,8 +90,13 @@ class Listener:
         """Return the sockets that listen now."""
         return list(self._sockets)
 
-    def start(self, sockets: Sequence[socket.socket] = ()) -> None:
-        """Accept: at `sockets`, which are bound, or at sockets of our own. Raises ConfigError."""
+    def start(self, sockets: Sequence[socket.socket] = (), *, kept: bool = False) -> None:
+        """Accept: at `sockets`, which are bound, or at sockets of our own. Raises ConfigError.
+
+        Args:
+            kept: somebody else has them, too, and has them open when this process ends.
+        """
+        self._kept = kept
         self._sockets += sockets or bound("server.listen", self.host, self.port)
         for listening in self._sockets:
             listening.setblocking(False)
@@ -102,8 +108,8 @@ class Listener:
         self._listen()
 
     def stop(self) -> None:
-        """Accept nothing more, but what the kernel accepted already."""
-        for listening in self._sockets:
+        """Accept nothing more, but what the kernel accepted already, if nobody else could."""
+        for listening in () if self._kept else self._sockets:
             self._accept(listening)
         self.leave()
 

@@ -48,7 +48,7 @@ def test_what_is_wrong_is_named(rig: CliRig) -> None:
 
 
 def test_what_operates_a_broker_is_written(rig: CliRig) -> None:
-    names = ["latermq.service", "latermq.rules.yml", "latermq.dashboard.json"]
+    names = ["latermq.service", "latermq.socket", "latermq.rules.yml", "latermq.dashboard.json"]
     assert rig.ok("config", "files", "made/here").split() == [f"made/here/{name}" for name in names]
     shipped = Path(config.__file__).parent / "operating"
     for name in names:

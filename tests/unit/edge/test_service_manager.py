@@ -2,9 +2,11 @@
 
 import asyncio
 import configparser
+import os
 import re
 import shlex
 import socket
+import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain, repeat
@@ -13,8 +15,11 @@ from typing import Final
 
 import pytest
 
+from latermq_broker.config.config import ServerConfig
+from latermq_broker.handover.replacing import LISTEN
 from latermq_broker.observability.service_manager import ServiceNotices
-from latermq_broker.runtime import REFUSED, STORE_FAILED, TRY_AGAIN
+from latermq_broker.runtime import CLEAN, FAILED, REFUSED, STORE_FAILED, TRY_AGAIN
+from latermq_broker.transport.listener import BACKLOG
 from latermq_cli.root import latermq
 
 ROOT: Final = Path(__file__).resolve().parents[3]
@@ -114,6 +119,29 @@ def test_the_unit_starts_what_there_is() -> None:
     assert prevented == [str(REFUSED), str(STORE_FAILED)]
     assert str(TRY_AGAIN) not in prevented, "an owner that was replaced never stands by"
     assert service["Restart"] == "on-failure"
+
+
+def test_the_socket_is_one_that_a_broker_serves_at() -> None:
+    unit = configparser.ConfigParser(interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(UNIT.with_suffix(".socket"), encoding="utf-8")
+    section = unit["Socket"]
+    assert section["FileDescriptorName"] == LISTEN
+    assert section["ListenStream"] == ServerConfig().listen
+    assert section["Backlog"] == str(BACKLOG)
+    assert not {"Accept", "ReusePort", "Service"} & set(section)
+
+
+def test_no_connection_starts_a_broker_that_a_person_must_look_at() -> None:
+    """systemd starts who is wanted: a log that may be the only copy, again and again."""
+    service = UNIT.read_text("utf-8")
+    after = re.search(r"^ExecStopPost=-\+/bin/sh -c '(.*)'$", service, re.MULTILINE)
+    assert after is not None
+    script = after[1].replace("systemctl", "echo").replace("$$", "$")
+    for code, stops in ((CLEAN, False), (FAILED, False), (REFUSED, True), (STORE_FAILED, True)):
+        environment = {"EXIT_STATUS": str(code), "PATH": os.environ["PATH"]}
+        said = subprocess.check_output(["/bin/sh", "-c", script], env=environment, text=True)
+        assert said == ("--no-block stop latermq.socket\n" if stops else "")
 
 
 def test_the_unit_lets_the_scrub_step_back() -> None:

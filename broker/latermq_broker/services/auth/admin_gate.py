@@ -26,7 +26,11 @@ def users_served(config: Config) -> bool:
 
 def listens_on_loopback(config: Config) -> bool:
     """Tell whether only this machine can reach the port."""
-    host, _ = listen_address("server.listen", config.server.listen)
+    return is_loopback(listen_address("server.listen", config.server.listen)[0])
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine can reach a host."""
     if host == "localhost":
         return True
     try:
