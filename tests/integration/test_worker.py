@@ -211,22 +211,22 @@ async def test_a_broker_that_is_away_is_two_lines_and_no_loss(name: str, tmp_pat
         broker.start()  # for its port
         broker.kill()
         health = tmp_path / "healthy"
-        with working(
-            tmp_path / "a",
-            SHOP,
-            name,
-            broker.endpoint,
-            "--health-file",
-            str(health),
-            "--health",
-            "127.0.0.1:0",
-        ) as worker:
+        options = ("--health-file", str(health), "--health", "127.0.0.1:0")
+        declares = {"limit": ", max_attempts=7"}  # first it looks what the broker has
+        with (
+            working(tmp_path / "a", SHOP, name, broker.endpoint, *options) as worker,
+            working(tmp_path / "b", SHOP, f"{name}-b", broker.endpoint, **declares) as declaring,
+        ):
             await until(lambda: "no broker answers" in worker.log, lambda: worker.log)
+            await until(lambda: "no broker answers" in declaring.log, lambda: declaring.log)
             assert not health.exists()
             assert probed(worker, "healthz") == (200, "ok")
             assert probed(worker, "readyz") == (503, "no broker answers")
             broker.start()
             await until(lambda: "worker ready" in worker.log, lambda: worker.log)
+            await until(lambda: "worker ready" in declaring.log, lambda: declaring.log)
+            assert declaring.log.count("no broker answers") == 1
+            assert declaring.log.count("answers again after") == 1
             await until(health.exists)
             assert probed(worker, "readyz") == (200, "ok")
             async with latermq.connect(broker.endpoint) as mq:

@@ -3,9 +3,11 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from typing import Final
 
+from latermq._connection.transport import Metadata, Stream, Transport
 from latermq._values.endpoints import Endpoints
 from latermq.errors import LaterMQError, UnavailableError
 
@@ -91,3 +93,46 @@ class Outages:
                 "the broker at %s answers again after %.1f s", endpoints, seconds,
                 extra={"endpoint": str(endpoints), "seconds": seconds},
             )  # fmt: skip
+
+
+class Noting:
+    """A transport that notes which calls reached a broker; of streams in both directions, nothing.
+
+    Args:
+        endpoints: that `inner` goes to.
+    """
+
+    def __init__(self, inner: Transport, endpoints: Endpoints, outages: Outages) -> None:
+        self._inner = inner
+        self._endpoints = endpoints
+        self._outages = outages
+
+    async def unary(
+        self, path: str, request: bytes, metadata: Metadata, timeout: float | None
+    ) -> bytes:
+        try:
+            answer = await self._inner.unary(path, request, metadata, timeout)
+        except UnavailableError as error:
+            self._outages.lost(self._endpoints, error)
+            raise
+        self._outages.reached(self._endpoints)
+        return answer
+
+    async def server_stream(
+        self, path: str, request: bytes, metadata: Metadata, timeout: float | None
+    ) -> AsyncGenerator[bytes, None]:
+        answers = self._inner.server_stream(path, request, metadata, timeout)
+        try:
+            async with aclosing(answers):
+                async for answer in answers:
+                    self._outages.reached(self._endpoints)
+                    yield answer
+        except UnavailableError as error:
+            self._outages.lost(self._endpoints, error)
+            raise
+
+    def bidi_stream(self, path: str, metadata: Metadata) -> Stream:
+        return self._inner.bidi_stream(path, metadata)
+
+    async def close(self) -> None:
+        await self._inner.close()

@@ -10,11 +10,10 @@ import asyncio
 import logging
 import random
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
 from typing import Final
 
 from latermq._connection.meetings import meet_all
-from latermq._connection.outages import Outages, log_failure
+from latermq._connection.outages import Noting, Outages, log_failure
 from latermq._connection.tasks import Tasks
 from latermq._connection.telemetry import Telemetry
 from latermq._connection.transport import Metadata, Transport
@@ -41,7 +40,7 @@ FAREWELL_S_MAX: Final = 1.0
 
 
 class Connections:
-    """One transport per broker, opened on first use."""
+    """One transport per broker, opened on first use; whoever calls, an outage is noted."""
 
     def __init__(self, connect: Callable[[Endpoints], Transport]) -> None:
         self.outages = Outages()
@@ -51,7 +50,8 @@ class Connections:
     def to(self, endpoints: Endpoints) -> Transport:
         transport = self._open.get(endpoints)
         if transport is None:
-            transport = self._open[endpoints] = self._connect(endpoints)
+            transport = Noting(self._connect(endpoints), endpoints, self.outages)
+            self._open[endpoints] = transport
         return transport
 
     async def close(self) -> None:
@@ -172,13 +172,7 @@ class Session:
         self._check_open()
         limit = self.timeout if timeout is None else timeout
         transport = self._connections.to(endpoints)
-        try:
-            answer = await transport.unary(path, request, self._headers.next(headers), limit)
-        except UnavailableError as error:
-            self.outages.lost(endpoints, error)
-            raise
-        self.outages.reached(endpoints)
-        return answer
+        return await transport.unary(path, request, self._headers.next(headers), limit)
 
     async def ask_any(self, path: str, request: bytes) -> bytes:
         """Ask the access point; where that does not answer, another broker that is there."""
@@ -196,21 +190,13 @@ class Session:
                 failure = error
         raise failure
 
-    async def stream(
+    def stream(
         self, endpoints: Endpoints, path: str, request: bytes, timeout: float
     ) -> AsyncGenerator[bytes, None]:
-        """Yield a stream's messages; leaving the iteration cancels it. `timeout` in seconds."""
+        """Return a stream's messages; closing the iteration cancels it. `timeout` in seconds."""
         self._check_open()
         transport = self._connections.to(endpoints)
-        answers = transport.server_stream(path, request, self._headers.next(()), timeout)
-        try:
-            async with aclosing(answers):
-                async for answer in answers:
-                    self.outages.reached(endpoints)
-                    yield answer
-        except UnavailableError as error:
-            self.outages.lost(endpoints, error)
-            raise
+        return transport.server_stream(path, request, self._headers.next(()), timeout)
 
     async def close(self, farewell_s_max: float = FAREWELL_S_MAX) -> None:
         """Say farewell, so that our leases are free at once, and end every stream.

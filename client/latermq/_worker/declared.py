@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from latermq._values import arguments
+from latermq._values.settings import REQUEST_TIMEOUT
 from latermq._worker.schedules import Schedule, put_schedule
 from latermq.admin import AsyncAdmin, backoff_message, read_backoff
 from latermq.backoff import FIFO_RETRY, Backoff
@@ -16,6 +17,7 @@ from latermq.errors import (
     UnauthorizedError,
     UnsupportedError,
 )
+from latermq_proto.apache.rocketmq.v2 import service_pb2
 from latermq_proto.latermq.v1 import group_pb2, topic_pb2
 from latermq_text.attempts import UNLIMITED, UNLIMITED_WORD, allowed
 
@@ -26,6 +28,7 @@ TopicKind: TypeAlias = Literal[
     "mixed", "normal", "fifo", "delay", "transaction", "lite", "priority"
 ]
 HINT: Final = "the broker's word holds; `latermq worker --declare` has it be the code's"
+SOON_S: Final = REQUEST_TIMEOUT.total_seconds()  # for an answer, whatever it is
 # Who may not look, or asks a broker that cannot tell, works with what there is.
 NOT_TOLD: Final = (ForbiddenError, UnauthorizedError, UnsupportedError)
 
@@ -139,8 +142,10 @@ class Declared:
         """Make what is missing; alter what differs, or warn of it. Tells the log what was done.
 
         Raises:
+            UnavailableError: no broker answers; soon, though every other call may take longer.
             RequestError: the broker refuses; where nothing is to be altered it may.
         """
+        await admin.ask(admin.messaging.Heartbeat, service_pb2.HeartbeatRequest(), timeout_s=SOON_S)
         try:
             for line in await self._each(admin, alter=alter):
                 log.info("%s", line)

@@ -256,6 +256,22 @@ async def test_calls_outlast_a_short_absence(broker: ScriptedBroker, connect: Co
 
 
 @virtually
+async def test_calls_of_its_admin_tell_of_an_outage_too(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    broker.refuse("Heartbeat", GONE)
+    async with connect() as mq:
+        admin = mq.admin
+        with pytest.raises(UnavailableError):
+            await admin.ask(admin.messaging.Heartbeat, rpc.HeartbeatRequest())
+        assert not mq.reachable
+        await admin.ask(admin.messaging.Heartbeat, rpc.HeartbeatRequest())
+        assert mq.reachable
+        await admin.close()
+        await mq.send("orders", b"one")  # the connection is the client's, and open
+
+
+@virtually
 async def test_calls_give_up_in_time(broker: ScriptedBroker, connect: Connect) -> None:
     broker.refuse("QueryRoute", *[GONE] * 100)
     async with connect() as mq:
