@@ -103,8 +103,17 @@ dist: $(STAMP) ## sdist, a pure wheel and one compiled for this platform, in dis
 	$(BIN)/python -m twine check --strict dist/*
 
 .PHONY: dist-test
-dist-test: $(STAMP) ## install what `make dist` built in clean environments, and use it (two minutes)
+dist-test: $(STAMP) ## install what `make dist` built in clean environments, and use it (four minutes)
 	$(PYTEST) tests/wheels
+
+PUBLISHED := .cache/published
+.PHONY: published
+published: $(STAMP) ## build what is published but for the compiled wheel, install it where nothing else is, use it (two minutes)
+	@$(INSTALL) --no-require-hashes --constraint constraints.txt --group dist
+	@rm -rf $(PUBLISHED)
+	@LATERMQ_NATIVE=0 $(BIN)/python -m build --no-isolation --outdir $(PUBLISHED)
+	$(BIN)/python -m twine check --strict $(PUBLISHED)/*
+	PUBLISHED=$(PUBLISHED) $(PYTEST) --numprocesses=auto --dist=loadfile tests/wheels
 
 DOCS_STAMP := $(VENV)/.docs
 $(DOCS_STAMP): $(STAMP)
@@ -157,7 +166,7 @@ image: ## build the Docker image (IMAGE=latermq:latest)
 # --- to change it ---------------------------------------------------------------------------
 
 .PHONY: test
-test: check abuse-compiling beside native-test ## every test that CI runs
+test: check published abuse-compiling beside native-test ## every test that CI runs
 
 .PHONY: check
 check: lint types layers drift unit property ## format, lint, types, layers, generated code, unit and property tests

@@ -3,10 +3,14 @@
 import sys
 
 from latermq_cli.extras import hint
+from latermq_text.version import own_name
 
 
 def main() -> None:
     """Run the command named by sys.argv; ends the process with its exit code."""
+    if sys.argv[1:] == ["--version"]:  # the SDK alone has a version, too
+        print(own_name())
+        return
     try:
         import click  # noqa: F401  is the extra installed?
     except ModuleNotFoundError as error:

@@ -6,7 +6,7 @@ import click
 
 from latermq_cli.connection.options import CONNECTION_HELP
 from latermq_cli.terminal.commands import Lazy, RootGroup
-from latermq_text.version import is_compiled, own_version
+from latermq_text.version import own_name
 
 _CLI: Final = "latermq_cli"
 _OFFLINE: Final = "latermq_broker.offline"  # by name: nothing here imports the broker
@@ -14,8 +14,7 @@ _OFFLINE: Final = "latermq_broker.offline"  # by name: nothing here imports the 
 
 def _show_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
     if asked:
-        version = own_version() or "from a directory that was never installed"
-        click.echo(f"latermq {version}{', compiled' * is_compiled()}")
+        click.echo(own_name())
         context.exit()
 
 

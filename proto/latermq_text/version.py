@@ -18,3 +18,9 @@ def is_compiled() -> bool:
     """Tell whether the broker is what mypyc made of it (`broker/native_build.py`)."""
     spec = find_spec("latermq_broker.errors")
     return spec is not None and not str(spec.origin).endswith(".py")
+
+
+def own_name() -> str:
+    """Return the name with the version, as `latermq --version` shows it."""
+    version = own_version() or "from a directory that was never installed"
+    return f"latermq {version}{', compiled' * is_compiled()}"

@@ -1,6 +1,6 @@
 """What `pip install latermq` brings: the SDK, protobuf and a command that says what it lacks.
 
-A wheel is made and unpacked beside protobuf alone; `make dist-test` has pip install the real ones.
+A wheel is made and unpacked beside protobuf alone; `make published` has pip install it.
 """
 
 import os
@@ -87,6 +87,11 @@ def test_the_command_says_in_a_line_which_extra_it_needs(
     code, said, wrong = python(site, "-m", "latermq_cli", *words)
     assert (code, said) == (2, "")
     assert wrong == f"latermq: this needs click: pip install 'latermq[{extra}]'\n"
+
+
+def test_the_sdk_alone_says_its_version(site: Path) -> None:
+    code, said, wrong = python(site, "-m", "latermq_cli", "--version")
+    assert (code, said, wrong) == (0, "latermq 0.1.0\n", "")
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
-"""What `make dist` built, installed by pip in clean environments, and used as its users would.
+"""What is published, installed by pip in clean environments, and used as its users would.
 
-    make dist dist-test
-
-It asks the package index, so CI has `tests/unit/test_wheel.py` instead.
+make published           sdist and pure wheel: a step of `make test`
+make dist dist-test      the compiled wheel, too
 """
 
 import os
@@ -16,10 +15,8 @@ from typing import Final
 import pytest
 
 from support.machine import patient
+from support.published import DIST, PUBLISHED, ROOT, WHEELS, Environment, kind
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-DIST: Final = ROOT / "dist"
-WHEELS: Final = sorted(DIST.glob("*.whl"))
 TEN_LINES: Final = re.compile(r"^## Ten lines$.*?```python\n(.*?)```", re.DOTALL | re.MULTILINE)
 TYPED: Final = """
 import latermq
@@ -27,45 +24,6 @@ async def place(mq: latermq.Client) -> str:
     receipt = await mq.send("orders", b"order 1", tag=17)
     return receipt.message_id
 """
-
-
-class Environment:
-    """A virtual environment with what pip takes for a requirement, and nothing else."""
-
-    def __init__(self, folder: Path, wheel: Path, extras: str = "") -> None:
-        self.folder = folder
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-        subprocess.run(
-            [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install",
-             "--quiet", "--disable-pip-version-check", "--no-require-hashes",
-             "--constraint", ROOT / "constraints.txt", f"{wheel}{extras}"], check=True,
-        )  # fmt: skip
-
-    def run(self, command: str, *words: object, code: int = 0, **variables: str) -> str:
-        """Run a command of it; what it said, on both streams."""
-        path = f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
-        given = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-        ended = subprocess.run(
-            [self.folder / "bin" / command, *map(str, words)], cwd=self.folder,
-            env={**given, "PATH": path, **variables}, text=True, check=False,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=patient(180),
-        )  # fmt: skip
-        assert ended.returncode == code, ended.stdout
-        return ended.stdout
-
-    def installed(self) -> set[str]:
-        found = self.folder.glob("lib/python*/site-packages/*.dist-info")
-        return {each.name.partition("-")[0] for each in found}
-
-
-def kind(wheel: Path) -> str:
-    return "pure" if wheel.name.endswith("-none-any.whl") else "compiled"
-
-
-@pytest.fixture(scope="module", params=WHEELS, ids=kind)
-def wheel(request: pytest.FixtureRequest) -> Path:
-    found: Path = request.param
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +37,8 @@ def whole(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 
 def test_it_was_built() -> None:
-    assert {kind(wheel) for wheel in WHEELS} == {"pure", "compiled"}, "make dist"
+    kinds = {"pure"} if PUBLISHED else {"pure", "compiled"}
+    assert {kind(wheel) for wheel in WHEELS} == kinds, "make published, or make dist"
     [archive] = DIST.glob("*.tar.gz")
     with tarfile.open(archive) as sources:
         names = {name.partition("/")[2] for name in sources.getnames()}
@@ -90,6 +49,9 @@ def test_it_was_built() -> None:
 def test_the_sdk_alone_brings_protobuf_alone(alone: Environment) -> None:
     assert alone.installed() == {"latermq", "protobuf"}
     alone.run("python", "-c", "import latermq, latermq.sync, latermq.admin; latermq.connect()")
+    assert alone.run("latermq", "--version").startswith("latermq 0.1.0")
+    said = alone.run("latermq", "worker", "shop:app", code=2)
+    assert said == "latermq: this needs click: pip install 'latermq[worker]'\n"
     said = alone.run("latermq", "serve", code=2)
     assert said == "latermq: this needs click: pip install 'latermq[broker]'\n"
 
