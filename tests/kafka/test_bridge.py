@@ -214,6 +214,28 @@ async def test_order_is_kept_by_key(shop: Shop) -> None:
     assert {b"a 00", b"a 10", b"b 20"} <= detoured
 
 
+@pytest.mark.parametrize("policy", [{}, {"max_attempts": 20}, {"max_attempts": "unlimited"}])
+async def test_how_long_a_bad_record_holds_up_its_key(
+    shop: Shop, policy: dict[str, Any]
+) -> None:
+    """Unless told otherwise it dies, as without order: 17 attempts."""
+    unlimited, last = policy.get("max_attempts") == "unlimited", policy.get("max_attempts", 17)
+
+    @shop.app.kafka_listener(shop.name, group=shop.name, ordered=True, retry="1ms", **policy)
+    async def handle(record: Record) -> None:
+        await shop.see(record)
+        if record.value == b"bad" and not (unlimited and record.attempt == 30):
+            raise ValueError("never")
+
+    shop.produce(b"bad", b"behind", key=b"a")
+    async with shop.working():
+        seen = await shop.until(31 if unlimited else last + 1)
+        letters = [] if unlimited else await dead(shop)
+    assert [each.attempt for each in seen[:-1]] == [*range(1, 31 if unlimited else last + 1)]
+    assert seen[-1].value == b"behind"
+    assert [each.attempts for each in letters] == ([] if unlimited else [last])
+
+
 async def test_an_offset_waits_for_a_broker_that_is_away(
     kafka: KafkaCluster, shop: Shop, tmp_path: Path
 ) -> None:

@@ -56,12 +56,17 @@ class Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A group that is needed; None: as the broker has it, or makes it."""
+    """A group that is needed; None: as the broker has it, or makes it.
+
+    Fields:
+        usual: where it is FIFO, it is made with what the broker gives every other group.
+    """
 
     name: str
     retry: Backoff | None = None
     max_attempts: int | None = None
     fifo: bool | None = None
+    usual: bool = False
 
     def __post_init__(self) -> None:
         arguments.name_of("group", self.name)
@@ -73,12 +78,13 @@ class Group:
         return self == Group(name=self.name)
 
     def made(self) -> group_pb2.Group:
-        """Return what the broker is to make of it; a FIFO group as RocketMQ 5 has them."""
+        """Return what the broker is to make of it; a FIFO group as RocketMQ 5 has them, or as is
+        `usual` here."""
         message = group_pb2.Group(
             name=self.name, max_attempts=self.max_attempts or 0, fifo=bool(self.fifo)
         )
         retry = self.retry
-        if self.fifo:
+        if self.fifo and not self.usual:
             message.max_attempts = self.max_attempts or UNLIMITED
             retry = retry or FIFO_RETRY
         if retry is not None:
@@ -101,7 +107,7 @@ class Group:
         Raises:
             ValueError: they contradict each other.
         """
-        both = self
+        both = replace(self, usual=self.usual or other.usual)
         for name in ("retry", "max_attempts", "fifo"):
             mine, given = getattr(self, name), getattr(other, name)
             if None not in (mine, given) and mine != given:

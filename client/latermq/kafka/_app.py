@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 from latermq._values import arguments
 from latermq._values.tls import Tls
-from latermq._worker.declared import Attempts
+from latermq._worker.declared import Attempts, Group
 from latermq._worker.verdicts import Kinds, Rules
 from latermq._worker.worker import Worker
 from latermq.app import App
@@ -80,7 +80,8 @@ class KafkaApp(App):
         Args:
             group: of Kafka's consumers, and of LaterMQ's.
             ordered: while a record waits, what follows of its key waits behind it, in LaterMQ's
-                order; once it is a dead letter they go on.
+                order; once it is a dead letter they go on. Waits and attempts are those of any
+                group, unless told: `max_attempts="unlimited"` never lets them go on.
             republish: write a record that is due to its topic and partition again, for this group,
                 instead of calling the function; see `meant_for`. Not with `ordered`.
             retry_topic: where LaterMQ keeps its records; the topic's name and the group's unless
@@ -101,7 +102,8 @@ class KafkaApp(App):
         rules = Rules(retry_on, dead_letter_on, give_back_on, retry_in)
         self.topic(name, kind="fifo" if ordered else None)
         if ordered:
-            self.group(group, fifo=True)
+            # Not as other FIFO groups are: what follows would wait for a bad record for ever.
+            self._declared.add_group(Group(name=group, fifo=True, usual=True))
 
         def listen(function: AnyHandler) -> AnyHandler:
             writer = self._republisher if republish else None

@@ -1,12 +1,14 @@
 """What a group that keeps message groups in order does with failures, unless it is told."""
 
 import logging
+from typing import Any
 
 import pytest
 
 import latermq
 from latermq.admin import AsyncAdmin
 from latermq.backoff import FIFO_RETRY
+from latermq.kafka import KafkaApp, Record
 from latermq.testing import HeldBroker
 from latermq_proto.latermq.v1 import group_pb2
 from latermq_text.attempts import UNLIMITED
@@ -91,6 +93,28 @@ async def test_a_group_that_is_there_keeps_what_it_has(
         ladder = list(there.default_backoff.ladder.delays_ms)
         assert ladder[:2] + ladder[-1:] == [1_000, 5_000, 7_200_000]
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    ("policy", "backoff", "attempts"),
+    [({}, None, 17), ({"retry": "3s"}, "ladder", 17), ({"max_attempts": 4}, None, 4),
+     ({"max_attempts": "unlimited"}, None, UNLIMITED)],
+)  # fmt: skip
+async def test_records_of_kafka_in_order_wait_as_those_without(
+    latermq_time: HeldBroker, policy: dict[str, Any], backoff: str | None, attempts: int
+) -> None:
+    """What follows a bad record would wait for ever otherwise; see docs/guide/kafka.md."""
+    app = KafkaApp({"bootstrap.servers": "127.0.0.1:1"})
+
+    @app.kafka_listener("orders", group="billing", ordered=True, **policy)
+    async def bill(record: Record) -> None: ...
+
+    with latermq_time.using(app):
+        await app.declare()
+        await app.close()
+    made = group_of(latermq_time, "billing")
+    assert (made.fifo, made.max_attempts) == (True, attempts)
+    assert made.backoff.WhichOneof("policy") == backoff
 
 
 async def test_any_group_may_have_no_last_attempt(latermq_time: HeldBroker) -> None:
