@@ -9,7 +9,7 @@ With a replicated log: standby, following ─→ it has no owner → store opene
 SIGTERM, SIGINT → the same without the checkpoint, then handed over → 0
 another process wants its directory → the same
 an operator wants it handed over → the same, then standby again
-another broker has taken over → 3
+another broker has taken over → 4
 """
 
 import asyncio
@@ -300,7 +300,7 @@ async def _serve(
                 ending.let_go()
                 await server.drain(0)
                 await owner.stop()
-            await pump.stop()
+            await ending.join(pump.stop(), engine.store.log.syncs, TRY_AGAIN)
     finally:
         disk.close()
         closed = _close(

@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Final, Self
 
@@ -22,9 +23,14 @@ class ReplicaProcess(BrokerProcess):
     program: ClassVar = ("-c", MAIN)
 
     def __init__(
-        self, data_dir: Path, log_server: "LogServerProcess", config: str = CONFIG
+        self,
+        data_dir: Path,
+        log_server: "LogServerProcess",
+        config: str = CONFIG,
+        prefix: Sequence[str] = (),
     ) -> None:
-        super().__init__(data_dir, "--log-port", str(log_server.port), config=config)
+        words = "--log-port", str(log_server.port)
+        super().__init__(data_dir, *words, config=config, prefix=prefix)
 
 
 class LogServerProcess:

@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
+import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Final
 
 from latermq_broker.config.config import ServerConfig
@@ -11,6 +12,7 @@ from latermq_broker.config.config import ServerConfig
 log = logging.getLogger("latermq.runtime")
 
 FAILED_DRAIN_MS: Final = 1_000  # for the answers that say so
+DISK_S: Final = 3.0  # for a sync at which the disk is, when the process is to end
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -27,6 +29,7 @@ class Ending:
         self.goes_on = False  # the process does, and stands by
         self.drain_ms_max = config.drain_ms_max
         self._over = False
+        self._waited_for = waited_for
         self._replace_drain_ms_max = config.replace_drain_ms_max
         if waited_for:
             self.drain_ms_max = self._replace_drain_ms_max
@@ -58,6 +61,27 @@ class Ending:
         self.failure = error
         self.drain_ms_max = FAILED_DRAIN_MS
         self.stop.set()
+
+    async def join(
+        self, work: Coroutine[object, object, None], syncs: Sequence[int], code: int
+    ) -> None:
+        """Wait for threads that wait for the disk; who is waited for ends without one that hangs.
+
+        In order the process never would: the interpreter waits for all threads, too.
+
+        Args:
+            syncs: that the disk is at, as they change.
+            code: the exit code then.
+        """
+        waiting = asyncio.ensure_future(work)
+        while not waiting.done():
+            before = next(iter(syncs), None)
+            await asyncio.wait((waiting,), timeout=DISK_S if self._waited_for else None)
+            if not waiting.done() and before is not None and before in syncs:
+                log.critical("the disk does not answer: the process ends without it")
+                logging.shutdown()
+                os._exit(code)
+        await waiting
 
 
 class Signals:

@@ -27,6 +27,7 @@ from latermq_broker.errors import (
     StoreReadOnlyError,
 )
 from latermq_broker.observability.replication_figures import OWNER, Others, ReplicationFigures
+from latermq_broker.pump.disk_watch import DISK_MS, DiskWatch
 from latermq_broker.replication.batch import cluster_hash
 from latermq_broker.replication.entry import Offset
 from latermq_broker.replication.note import Note
@@ -46,6 +47,7 @@ NOTE_S: Final = 5.0
 NOTE_BYTES: Final = 16 << 20  # of the log, which a start would read again
 ENDING_S: Final = 1.0  # for the last note
 NEXT_S: Final = 1.0  # for another broker to own what was handed over
+LISTEN_MS: Final = 500  # between two looks of one that is mute at what others append
 OPENS_S: Final = 0.1  # from its first batch to its open port, and what it may be late
 
 
@@ -91,6 +93,8 @@ class Owner:
         self._notable = asyncio.Event()  # so much is valid since, or it is the last one
         self._over = asyncio.Event()  # handed over, or failed
         self._tasks: set[asyncio.Task[None]] = set()
+        self._disk = DiskWatch(commit_log.syncs)
+        self._listened_ms = 0
         self._trimmed = 0
         self._dropped: tuple[int, int] | None = None  # the log's start, once valid up to here
 
@@ -225,7 +229,8 @@ class Owner:
             return
         if self._failure is not None:
             return
-        log.info("gap read", extra={"begin": gap.begin, "entries": count})
+        if not self._tenure.mute:
+            log.info("gap read", extra={"begin": gap.begin, "entries": count})
         self._look()
         self._guarded(partial(self._tenure.read, gap, end))
         self._settle()
@@ -258,6 +263,7 @@ class Owner:
     def _look(self) -> None:
         if self._tenure.look(self._now_ms()):
             log.warning("the process stood still: connections are dropped")
+            self._disk.begin_anew()
             self.on_pause()
 
     def _say(self, serving: bool) -> None:
@@ -287,6 +293,12 @@ class Owner:
     async def _tick(self) -> None:
         while self._failure is None:
             self._look()
+            now_ms = self._now_ms()
+            _mute(self._tenure, hangs=self._disk.hangs(now_ms))
+            if self._tenure.mute and now_ms - self._listened_ms >= LISTEN_MS:
+                self._listened_ms = now_ms
+                if rest := self._tenure.rest():
+                    self._begin_task(self._read(rest))
             self._settle()
             self._trim()
             await asyncio.sleep(TICK_S)
@@ -342,6 +354,16 @@ class Owner:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("replication failed", exc_info=error)
             self._fail(error)
+
+
+def _mute(tenure: Tenure, *, hangs: bool) -> None:
+    """Have the owner fall silent while its disk hangs."""
+    if hangs and not tenure.mute:
+        why = "the disk does not answer: silent, so that another broker takes over"
+        log.error(why, extra={"ms": DISK_MS})
+    elif tenure.mute and not hangs:
+        log.warning("the disk answers again")
+    tenure.mute = hangs
 
 
 async def _until_owned(replicated_log: ReplicatedLog, reader: Reader) -> None:

@@ -12,7 +12,8 @@ A proof that it is the owner is as old as the batch that proved it was when it w
 one for SILENT_MS it does not serve. Nor does a new owner until SILENT_MS after it last heard of the
 one before, unless that one handed the log over: so there are never two. After a pause of its own no
 proof is that new; but what its clients still wait for was decided long ago: it drops them, and
-proves itself with a beat.
+proves itself with a beat. One that is mute, for its disk does not answer, appends nothing and
+serves nobody, so that it is taken for dead; it listens for who is the next.
 """
 
 from collections.abc import Callable
@@ -86,6 +87,7 @@ class Tenure:
         assert standing is not None
         assert (standing.epoch, standing.token) == (fence.epoch, fence.token)
         self.fenced = False
+        self.mute = False  # appends nothing and does not serve; may change at any time
         self.valid_end = standing.whole_end  # of the groups that every reader takes for valid
         self.gaps = 0  # that were read
         self.reader = reader
@@ -114,8 +116,9 @@ class Tenure:
 
     def serving(self, now_ms: int) -> bool:
         """Tell whether clients may be answered."""
-        proven = now_ms - self._proven_ms < SILENT_MS
-        return proven and now_ms >= self._serve_from_ms and not self.fenced and not self._leaving
+        if self.fenced or self.mute or self._leaving:
+            return False
+        return now_ms - self._proven_ms < SILENT_MS and now_ms >= self._serve_from_ms
 
     # --- the end -------------------------------------------------------------------------------
 
@@ -144,7 +147,7 @@ class Tenure:
 
     def step(self, now_ms: int) -> list[Shipment]:
         """Return what is to be appended to the replicated log now, in this order."""
-        shipments = [] if self.fenced else self._due(now_ms)
+        shipments = [] if self.fenced or self.mute else self._due(now_ms)
         for shipment in shipments:
             shipment.behind = self.reader.offset
         return shipments
@@ -197,6 +200,13 @@ class Tenure:
         self._reading = True
         self.gaps += 1
         return gap
+
+    def rest(self) -> Gap | None:
+        """Return all that it does not know of the log, to be read as a gap; None while one is."""
+        if self._reading or self.fenced:
+            return None
+        self._reading = True
+        return Gap(self.reader.offset, None, ())
 
     def unread(self, gap: Gap) -> None:
         """Take note that a gap could not be read: it is still there."""

@@ -1,7 +1,14 @@
-"""Why a broker stops: the first failure, which the others follow from."""
+"""Why a broker stops: the first failure, which the others follow from; and that it does end."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+
+import pytest
 
 from latermq_broker.config.config import ServerConfig
 from latermq_broker.errors import FencedError, StoreReadOnlyError
+from latermq_broker.pump import event_loop
 from latermq_broker.pump.event_loop import Ending
 
 
@@ -19,3 +26,57 @@ async def test_after_the_log_was_let_go_nothing_fails() -> None:
     ending.let_go()
     ending.failed(StoreReadOnlyError("not in the replicated log"))
     assert ending.failure is None
+
+
+class EndedError(Exception):
+    """The process would have ended, with this code."""
+
+
+def end(code: int) -> None:
+    raise EndedError(code)
+
+
+async def test_a_process_whose_disk_hangs_ends_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_loop, "DISK_S", 0.0)
+    monkeypatch.setattr(os, "_exit", end)
+    waits = asyncio.Event()
+
+    async def hanging() -> None:
+        await waits.wait()
+
+    with pytest.raises(EndedError, match="4"):
+        await Ending(ServerConfig(), waited_for=True).join(hanging(), [7], 4)
+    waits.set()
+
+
+async def test_a_process_waits_for_a_disk_that_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_loop, "DISK_S", 0.0)
+    monkeypatch.setattr(os, "_exit", end)
+    over = asyncio.Event()
+
+    class Syncs(list[int]):
+        """One after another, each time that it is looked at."""
+
+        def __iter__(self) -> Iterator[int]:
+            self[0] += 1
+            if self[0] == 3:
+                over.set()
+            return super().__iter__()
+
+        def __contains__(self, number: object) -> bool:
+            return number in list(self)
+
+    await Ending(ServerConfig(), waited_for=True).join(wait_for(over), Syncs([0]), 4)
+
+
+async def test_a_broker_that_is_alone_waits_for_its_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With flush = "none" the last sync is of a whole segment."""
+    monkeypatch.setattr(event_loop, "DISK_S", 0.0)
+    monkeypatch.setattr(os, "_exit", end)
+    over = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.05, over.set)
+    await Ending(ServerConfig(), waited_for=False).join(wait_for(over), [7], 4)
+
+
+async def wait_for(over: asyncio.Event) -> None:
+    await over.wait()

@@ -52,7 +52,7 @@ async def test_a_gap_is_judged_as_it_comes(fence_at: int | None) -> None:
         watched.entries[fence_at] = encode_batch(other)
     _, standing = judge(EMPTY, FENCE, 0)
     tenure = watched.tenure = Tenure(FENCE, Reader(1, 0, standing, 1), 0, -10_000)
-    log: Any = SimpleNamespace(durable=0, written=0)
+    log: Any = SimpleNamespace(durable=0, written=0, syncs=[])
     owner = Owner(watched, tenure, log, lambda: 0, Note("shop", 0), lambda _: None)
     failures: list[BaseException] = []
     owner.on_failure = failures.append

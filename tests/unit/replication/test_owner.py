@@ -43,7 +43,7 @@ def tenure() -> Tenure:
 
 
 def a_log() -> Any:
-    return SimpleNamespace(durable=0, written=0)
+    return SimpleNamespace(durable=0, written=0, syncs=[])
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ async def test_an_owner_that_stops_hands_over_what_all_have(fate: str) -> None:
     replicated_log.entries.append(encode_batch(fence))
     _, standing = judge(EMPTY, fence, 0)
     tenure = Tenure(fence, Reader(1, 0, standing, 1), 5_000, 0)
-    log: Any = SimpleNamespace(durable=0, written=0)
+    log: Any = SimpleNamespace(durable=0, written=0, syncs=[])
     owner = Owner(replicated_log, tenure, log, lambda: 5_000, Note("shop", 0), lambda _: None)
     synced: Later[None] = Later()
     if fate == "kept":

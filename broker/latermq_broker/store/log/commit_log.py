@@ -15,7 +15,7 @@ never tried again, and what the failed batch left in the file is zeroed where th
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import accumulate, chain, repeat
+from itertools import accumulate, chain, count, repeat
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -87,7 +87,8 @@ class CommitLog:
         self._mark_end = 0  # end of the log as the last MARK left it
         self._unsynced: list[Segment] = []  # oldest first
         self._sealed: list[Segment] = []  # synced to their end, descriptor still open
-        self._syncs: list[int] = []  # one entry per running `sync`
+        self.syncs: list[int] = []  # the numbers of those that the disk is at, oldest first
+        self._sync_numbers = count()
         self._failure: str | None = None
         self.after_roll: Callable[[], None] = do_nothing  # when a further segment is in use
         # Where others keep the log, too: what was written, piece by piece, and that they have it.
@@ -353,7 +354,8 @@ class CommitLog:
         """
         self._require_open()
         target = self.written  # before the calls: what is written meanwhile is not covered
-        self._syncs.append(target)  # from here on `synced` closes no descriptor under our feet
+        number = next(self._sync_numbers)
+        self.syncs.append(number)  # from here on `synced` closes no descriptor under our feet
         try:
             for segment in tuple(self._unsynced):
                 self._files.datasync(segment.writable())
@@ -361,7 +363,7 @@ class CommitLog:
         except OSError as error:
             self._fail("sync", error)
         finally:
-            self._syncs.remove(target)
+            self.syncs.remove(number)
         if self.until_kept is not None:
             self.until_kept(target)
         return target
@@ -374,7 +376,7 @@ class CommitLog:
         self.durable = position
         while self._unsynced and self._unsynced[0].end <= position:
             self._sealed.append(self._unsynced.pop(0))
-        if not self._syncs:
+        if not self.syncs:
             for segment in self._sealed:
                 segment.release()
             self._sealed.clear()
