@@ -10,9 +10,11 @@ from latermq_broker.store.derived.consume_queue import (
     ENTRY,
     FILE_ENTRIES,
     OPEN_FILES_MAX,
+    TIMES_MAX,
     ConsumeQueue,
     Entry,
     QueueFiles,
+    count_since,
     write_entries,
 )
 from support.memory_files import MemoryFiles
@@ -101,6 +103,39 @@ def test_the_first_entry_at_or_after_a_time(flush_every: int) -> None:
     queue.first = 50
     assert queue.offset_at(0) == 50
     assert ConsumeQueue(shelf(), 1, 1).offset_at(5) == 0
+
+
+@pytest.mark.parametrize("flush_every", [0, 7, 100])
+def test_what_came_since_is_what_stands_from_the_first_of_that_time(flush_every: int) -> None:
+    queue = filled(shelf(), 100, flush_every)
+    for first in (0, 50, 97, 100):
+        queue.trim(first)
+        for time_ms in (0, *range(998, 1036)):
+            assert count_since(queue, time_ms) == queue.next - queue.offset_at(time_ms)
+
+
+def test_when_an_entry_came_is_read_from_its_file_once() -> None:
+    queue = filled(shelf(), 100, 100)
+    assert queue.entered_ms(50) == 1016
+    memory(queue.files).inodes.clear()
+    queue.files.forget()
+    assert [queue.entered_ms(50) for _ in range(9)] == [1016] * 9
+    assert queue.entered_ms(51) == 0  # which nobody asked for while the file was there
+
+
+def test_an_entry_that_was_moved_is_asked_for_anew() -> None:
+    queue = filled(shelf(), 100, 100)
+    assert queue.entered_ms(50) == 1016
+    queue.move(50, entry(50)._replace(position=9_000, time_ms=1017))
+    assert queue.entered_ms(50) == 1017
+
+
+def test_many_times_that_were_asked_for_take_little_memory() -> None:
+    queue = filled(shelf(), 100, 100)
+    assert [queue.entered_ms(offset) for offset in range(100)] == [
+        entry(number).time_ms for number in range(100)
+    ]
+    assert len(queue._times) <= TIMES_MAX
 
 
 def test_files_change_every_65536_entries() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import Final
 
 from latermq_broker.catalog.access import User
@@ -198,8 +199,7 @@ class GroupAdmin:
         Others may be made and deleted between two parts.
         """
         state = self._state
-        wanted = {group.id for group in groups}
-        pairs = [key for key in state.subscriptions if key[0] in wanted]
+        pairs = self._pairs({group.id for group in groups})
         entering: dict[int, float] = {}
         for at in range(0, len(pairs), PAIRS_AT_ONCE):
             part: list[tuple[int, TopicProgress]] = []
@@ -213,6 +213,14 @@ class GroupAdmin:
                 progress = self._progress(subscription, topic, entering[topic.id], now_ms)
                 part.append((key[0], progress))
             yield part
+
+    def _pairs(self, groups: set[int]) -> list[tuple[int, int]]:
+        """Return the keys of these groups' subscriptions; those of a topic one after the other."""
+        known, catalog = self._state.subscriptions, self._state.catalog
+        if len(groups) * catalog.topic_count() < len(known):
+            keys = ((group, topic.id) for topic in catalog.topics() for group in groups)
+            return [key for key in keys if key in known]
+        return sorted((key for key in known if key[0] in groups), key=itemgetter(1))
 
     def dead_letter_count(self, group: Group) -> int:
         """Count the letters neither redriven nor dropped."""

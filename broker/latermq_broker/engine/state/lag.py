@@ -8,10 +8,10 @@ from latermq_broker.engine.state.model import Topic
 from latermq_broker.engine.state.state import (
     EngineState,
     Subscription,
-    first_unread,
     lite_reader,
 )
 from latermq_broker.errors import DamagedQueueError
+from latermq_broker.store.derived.consume_queue import count_since
 
 
 class Lag(NamedTuple):
@@ -28,7 +28,7 @@ def entering_per_s(state: EngineState, topic: Topic, now_ms: int) -> float:
     for queue_id in range(topic.queue_count):
         queue = state.queue(topic.id, queue_id)
         try:
-            came += queue.next - queue.offset_at(now_ms - MINUTE_MS)
+            came += count_since(queue, now_ms - MINUTE_MS)
         except DamagedQueueError as error:
             state.damaged.note_queue(error)
     return came / 60
@@ -41,13 +41,17 @@ def lag_of(state: EngineState, subscription: Subscription, topic: Topic) -> Lag:
     gate = subscription.gate
     for queue_id in range(1 if reader is not None else topic.queue_count):
         queue = state.queue(topic.id, queue_id)
-        fresh += queue.next - state.cursor(subscription, queue)
-        offset = first_unread(state, subscription, queue_id)
+        if queue.first == queue.next:
+            continue
+        offset = state.cursor(subscription, queue)
+        fresh += queue.next - offset
+        if gate is not None and (held := gate.first_held(queue_id)) is not None:
+            offset = min(offset, held)
         if offset < queue.next:
             entered_ms = queue.entered_ms(offset)
             if entered_ms and (not oldest_ms or entered_ms < oldest_ms):
                 oldest_ms = entered_ms
     if reader is not None:
         fresh = reader.unread_count()
-    held = gate.held_count if gate is not None else 0
-    return Lag(fresh + held + subscription.counts[State.READY], oldest_ms)
+    behind = gate.held_count if gate is not None else 0
+    return Lag(fresh + behind + subscription.counts[State.READY], oldest_ms)

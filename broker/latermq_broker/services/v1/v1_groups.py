@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Sequence
 
 from latermq_broker.catalog.catalog import BackoffKind
+from latermq_broker.engine.catalog.groups import PAIRS_AT_ONCE
 from latermq_broker.engine.state.model import Backoff, Group, OnDead, TopicProgress
 from latermq_broker.engine.views.message_groups import MessageGroupRow, MessageGroupState
 from latermq_broker.errors import BadRequestError
@@ -89,16 +90,17 @@ class GroupsService:
     ) -> group_pb2.ListGroupsResponse:
         """Answer ListGroups of group.proto."""
         page, token = page_of(self._engine.catalog.groups(), lambda group: group.name, request)
+        response = group_pb2.ListGroupsResponse(status=ok_status(), next_page_token=token)
         progress: dict[int, list[TopicProgress]] = {group.id: [] for group in page}
         for part in self._engine.groups.progress(page, self._committer.now_ms()):
             for group_id, each in part:
                 progress[group_id].append(each)
             await asyncio.sleep(0)
-        return group_pb2.ListGroupsResponse(
-            status=ok_status(),
-            groups=[self._listed(group, progress[group.id]) for group in page],
-            next_page_token=token,
-        )
+        for at in range(0, len(page), PAIRS_AT_ONCE):
+            groups = page[at : at + PAIRS_AT_ONCE]
+            response.groups.extend([self._listed(group, progress[group.id]) for group in groups])
+            await asyncio.sleep(0)
+        return response
 
     def get_group(self, request: group_pb2.GetGroupRequest, _: Caller) -> group_pb2.GroupResponse:
         """Answer GetGroup of group.proto.
@@ -109,7 +111,7 @@ class GroupsService:
         names.check_group(request.name)
         info = self._engine.groups.describe(request.name, self._committer.now_ms())
         message = self._listed(info.group, info.topics)
-        message.topics.extend(map(_progress, info.topics))
+        message.topics.extend(map(_of_topic, info.topics))
         for topic, uses in self._sessions.filters.unequal(request.name):
             message.unequal_filters.add(topic=topic).filters.extend(
                 group_pb2.FilterUse(expression=use.expression, client_count=use.client_count)
@@ -199,6 +201,8 @@ class GroupsService:
 
 def _together(topics: Sequence[TopicProgress]) -> group_pb2.TopicProgress:
     """Sum up a group's progress with each topic; of times the oldest unread, the last consumed."""
+    if len(topics) == 1:  # of most groups
+        return _progress(topics[0])
     unread = [each.oldest_unread_ms for each in topics if each.oldest_unread_ms]
     return group_pb2.TopicProgress(
         ready_count=sum(each.ready_count for each in topics),
@@ -216,7 +220,24 @@ def _together(topics: Sequence[TopicProgress]) -> group_pb2.TopicProgress:
 
 
 def _progress(progress: TopicProgress) -> group_pb2.TopicProgress:
-    message = _together((progress,))
+    """Say how far a group is with a topic, without naming it."""
+    return group_pb2.TopicProgress(
+        ready_count=progress.ready_count,
+        in_flight_count=progress.in_flight_count,
+        backoff_count=progress.backoff_count,
+        last_consumed_at_ms=progress.last_consumed_ms,
+        held_count=progress.held_count,
+        blocked_message_group_count=progress.blocked_count,
+        parked_message_group_count=progress.parked_count,
+        oldest_unread_at_ms=progress.oldest_unread_ms,
+        in_per_s=progress.in_per_s,
+        out_per_s=progress.out_per_s,
+        failed_per_s=progress.failed_per_s,
+    )
+
+
+def _of_topic(progress: TopicProgress) -> group_pb2.TopicProgress:
+    message = _progress(progress)
     message.topic = progress.topic
     return message
 

@@ -43,6 +43,7 @@ assert ENTRY.size == ENTRY_BYTES
 FILE_ENTRIES: Final = 65_536
 FILE_BYTES: Final = FILE_ENTRIES * ENTRY_BYTES
 OPEN_FILES_MAX: Final = 128
+TIMES_MAX: Final = 32  # of entries that are in files only, kept for a queue
 QUEUE_SUFFIX: Final = ".cq"
 ENTRY_LETTER: Final = 0x100
 ENTRY_MOVED: Final = 0x200
@@ -125,8 +126,8 @@ class ConsumeQueue:
     """Entries `first` … `next` - 1 of one queue; see the module."""
 
     __slots__ = (
-        "_digest", "_digests", "_hashed", "_memory", "_memory_first", "_unverified", "begin",
-        "files", "first", "moved", "next", "queue_id", "topic_id",
+        "_digest", "_digests", "_hashed", "_memory", "_memory_first", "_times", "_unverified",
+        "begin", "files", "first", "moved", "next", "queue_id", "topic_id",
     )  # fmt: skip
 
     def __init__(self, files: QueueFiles, topic_id: int, queue_id: int) -> None:
@@ -143,6 +144,7 @@ class ConsumeQueue:
         self._digest = xxh3_64()  # of the last file's entries below _hashed
         self._hashed = 0
         self._unverified: dict[int, int] = {}  # file number: digest, until it is first read
+        self._times: dict[int, int] = {}  # of some entries that only the files hold
 
     @classmethod
     def restore(cls, files: QueueFiles, state: QueueState) -> "ConsumeQueue":
@@ -171,10 +173,16 @@ class ConsumeQueue:
                 raise files.damage(f"{path} does not match its checkpoint")
         return queue
 
-    def verify(self) -> None:
-        """Verify every file now; DamagedQueueError."""
-        for number in list(self._unverified):
-            self._verify(number)
+    def verify(self, *numbers: int) -> None:
+        """Verify these files now, or every one that was not yet; DamagedQueueError."""
+        for number in numbers or (*self._unverified,):
+            skipped = _skipped(self.begin, number)
+            count = FILE_BYTES - skipped
+            data = self.files.read(self.topic_id, self.queue_id, number, count, skipped)
+            if xxh3_64(data).intdigest() != self._unverified[number]:
+                path = self.files.path(self.topic_id, self.queue_id, number)
+                raise self.files.damage(f"{path} does not match its checkpoint")
+            del self._unverified[number]
 
     def begin_at(self, offset: int) -> None:
         """Have a queue that has no entry yet begin at this offset."""
@@ -191,6 +199,7 @@ class ConsumeQueue:
     def move(self, offset: int, entry: Entry) -> None:
         """Note that the message of the entry at `offset` lies elsewhere now."""
         self.moved.put(offset, ENTRY.pack(*entry))
+        self._times.clear()
 
     def moved_entry(self, offset: int) -> Entry | None:
         """Return what replaces the entry at `offset`, if anything does."""
@@ -235,13 +244,25 @@ class ConsumeQueue:
         """Return when the entry came into the queue; 0: it is not there, or cannot be read."""
         if not max(self.first, self.begin) <= offset < self.next:
             return 0
+        try:
+            return self.time_ms(offset)
+        except (DamagedQueueError, StoreUnusableError):
+            return 0
+
+    def time_ms(self, offset: int) -> int:
+        """Return an entry's time. What files say is kept for a while.
+
+        Groups are asked for one by one, and many of a topic are equally far. Raises as `get` does.
+        """
         if offset >= self._memory_first:
             at = (offset - self._memory_first) * ENTRY_BYTES + TIME_AT
             return int.from_bytes(self._memory[at : at + 8], "little")
-        try:
-            return self.get(offset).time_ms
-        except (DamagedQueueError, StoreUnusableError):
-            return 0
+        known = self._times.get(offset)
+        if known is None:
+            if len(self._times) >= TIMES_MAX:
+                self._times.clear()
+            known = self._times[offset] = self.get(offset).time_ms
+        return known
 
     def scan(self, offset: int, count_max: int) -> list[Entry]:
         """Read at most `count_max` entries from `offset` on; [] at `next`.
@@ -291,31 +312,15 @@ class ConsumeQueue:
 
     def offset_at(self, time_ms: int) -> int:
         """Find the first offset whose entry has a time at or after `time_ms`; `next` if none."""
-        low, high = self.first, self.next
-        while low < high:
-            middle = (low + high) // 2
-            if self.get(middle).time_ms < time_ms:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return _first_at(self, time_ms, self.first, self.next)
 
     def _read(self, offset: int, count: int) -> bytes:
         """Read `count` packed entries of the one file that holds `offset`."""
         number = offset // FILE_ENTRIES
         if number in self._unverified:
-            self._verify(number)
+            self.verify(number)
         at = offset % FILE_ENTRIES * ENTRY_BYTES
         return self.files.read(self.topic_id, self.queue_id, number, count * ENTRY_BYTES, at)
-
-    def _verify(self, number: int) -> None:
-        skipped = _skipped(self.begin, number)
-        count = FILE_BYTES - skipped
-        data = self.files.read(self.topic_id, self.queue_id, number, count, skipped)
-        if xxh3_64(data).intdigest() != self._unverified[number]:
-            path = self.files.path(self.topic_id, self.queue_id, number)
-            raise self.files.damage(f"{path} does not match its checkpoint")
-        del self._unverified[number]
 
     @property
     def _files_first(self) -> int:
@@ -359,6 +364,28 @@ class ConsumeQueue:
         """Let memory forget the entries below `upto`, which are in the files now."""
         del self._memory[: (upto - self._memory_first) * ENTRY_BYTES]
         self._memory_first = upto
+
+
+def count_since(queue: ConsumeQueue, time_ms: int) -> int:
+    """Count the entries whose time is at or after `time_ms`: the fewer, the sooner.
+
+    Raises DamagedQueueError.
+    """
+    low, high, step = queue.first, queue.next, 1
+    while low < high and queue.time_ms(probe := max(low, high - step)) >= time_ms:
+        high, step = probe, step * 2
+    return queue.next - _first_at(queue, time_ms, max(low, high - step), high)
+
+
+def _first_at(queue: ConsumeQueue, time_ms: int, low: int, high: int) -> int:
+    """Find what `offset_at` does, between two offsets."""
+    while low < high:
+        middle = (low + high) // 2
+        if queue.time_ms(middle) < time_ms:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 def write_entries(
