@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from latermq._values.identity import __version__ as __version__
     from latermq._values.tls import Tls
     from latermq.app import App
-    from latermq.backoff import Backoff
+    from latermq.backoff import Backoff, retry
     from latermq.client import Client, connect
     from latermq.codes import Code
     from latermq.delivery import Delivery
@@ -68,6 +68,7 @@ __all__ = [
     "Transaction",
     "connect",
     "errors",
+    "retry",
     "sync",
 ]
 
@@ -77,6 +78,7 @@ _HOMES: Final = {
     "Tls": "_values.tls",
     "App": "app",
     "Backoff": "backoff",
+    "retry": "backoff",
     "Client": "client",
     "connect": "client",
     "Code": "codes",

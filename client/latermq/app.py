@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from latermq._consuming.calling import BATCH_WAIT, Batch, batch_of
 from latermq._consuming.figures import ConsumerStats
@@ -49,6 +49,9 @@ from latermq.client import Client, connect
 from latermq.message import Message
 from latermq.middleware import Middleware
 from latermq.push_consumer import CONCURRENCY, GRACE
+
+if TYPE_CHECKING:  # it brings every consumer for threads
+    from latermq import sync
 
 __all__ = ["App", "Bounds", "Listener", "MessageFields"]
 
@@ -358,7 +361,18 @@ class App:
             UnavailableError, RequestTimeoutError: no broker answers.
             ValueError: a group's order cannot be altered.
         """
-        return await self._declared.put(self.client.admin)
+        return await self._declare(self.client)
+
+    def declare_with(self, client: "sync.Client") -> list[str]:
+        """Have it as `declare` does, with a client for threads: in programs that do not await.
+
+        Args:
+            client: made by `latermq.sync.connect`; the app's own is not used.
+        """
+        return client._loop.call(self._declare(client._client))
+
+    async def _declare(self, client: Client) -> list[str]:
+        return await self._declared.put(client.admin)
 
     def move_to(self, endpoint: str) -> None:
         """Use another broker than the app was made with. Raises ValueError: it is in use."""

@@ -215,9 +215,7 @@ async def test_order_is_kept_by_key(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("policy", [{}, {"max_attempts": 20}, {"max_attempts": "unlimited"}])
-async def test_how_long_a_bad_record_holds_up_its_key(
-    shop: Shop, policy: dict[str, Any]
-) -> None:
+async def test_how_long_a_bad_record_holds_up_its_key(shop: Shop, policy: dict[str, Any]) -> None:
     """Unless told otherwise it dies, as without order: 17 attempts."""
     unlimited, last = policy.get("max_attempts") == "unlimited", policy.get("max_attempts", 17)
 

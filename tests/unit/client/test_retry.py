@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from latermq.backoff import retry
+from latermq import retry
 from support.virtual_loop import virtually
 
 

@@ -15,6 +15,7 @@ from latermq_proto.latermq.v1 import topic_pb2
 BOTH: Final = sorted({*latermq.__all__} & {*sync.__all__})
 SAME: Final = {  # used with either, so there is one of each
     "App": "its listeners may be plain functions, `run` blocks, and `send_with` takes our Client",
+    "retry": "of a function that is not `async` it waits in the thread",
     "sync": "itself",
     **dict.fromkeys(
         (
@@ -89,3 +90,12 @@ def test_a_client_administers_its_broker(latermq_broker: BrokerProcess) -> None:
         )
         assert [each.name for each in listed] == ["a", "b"]
         assert mq.send("a", b"1").topic == "a"  # its connection is the client's, and open still
+
+
+def test_an_app_is_declared_without_await(latermq_broker: BrokerProcess) -> None:
+    app = latermq.App("127.0.0.1:1")
+    app.topic("orders", kind="fifo")
+    app.group("billing", max_attempts=4)
+    with sync.connect(latermq_broker.endpoint) as mq:
+        assert app.declare_with(mq) == ["topic orders made", "group billing made"]
+        assert app.declare_with(mq) == []

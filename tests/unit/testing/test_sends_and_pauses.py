@@ -6,7 +6,6 @@ from datetime import timedelta
 import pytest
 
 import latermq
-from latermq.backoff import retry
 from latermq.errors import RequestTimeoutError
 from latermq.testing import HeldBroker
 
@@ -86,7 +85,7 @@ async def test_calls_are_tried_again_after_their_waits(latermq_time: HeldBroker)
     latermq_time.now()
     began = loop.time()
 
-    @retry("1s 5s", tries=3, on=OSError)
+    @latermq.retry("1s 5s", tries=3, on=OSError)
     async def ask(answer: Exception | int) -> int:
         """Ask."""
         called.append(round(loop.time() - began, 3))
@@ -108,7 +107,7 @@ async def test_calls_are_tried_again_after_their_waits(latermq_time: HeldBroker)
 def test_calls_in_threads_are_tried_again() -> None:
     called: list[int] = []
 
-    @retry("1ms jitter 50%", tries=3)
+    @latermq.retry("1ms jitter 50%", tries=3)
     def ask() -> int:
         called.append(1)
         if len(called) < 3:
@@ -118,9 +117,9 @@ def test_calls_in_threads_are_tried_again() -> None:
     assert ask() == 3
     for wrong in ({"tries": 0}, {"waits": "soon"}):
         with pytest.raises(ValueError, match=r"tries|backoff"):
-            retry(**wrong)
+            latermq.retry(**wrong)
     with pytest.raises(TypeError, match="a backoff is text"):
-        retry(5)  # type: ignore[arg-type]
+        latermq.retry(5)  # type: ignore[arg-type]
 
 
 def test_a_namespace_is_refused() -> None:
