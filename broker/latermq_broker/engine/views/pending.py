@@ -49,6 +49,7 @@ from latermq_broker.store.records.retention_records import first_position, origi
 from latermq_broker.store.records.transaction_records import CAUSE_OPERATOR
 
 READY_ROWS: Final = 4_096  # put in order for a page: some 2 ms
+_Where = tuple[PendingKind, str, str]  # kind, topic, group
 
 
 def delivery_pending_id(delivery_id: int) -> str:
@@ -96,8 +97,11 @@ class PendingView:
                 if by_time(row):
                     break
                 continue
-            item = self._item(waiting)
-            if item is not None and _matches(item, filter):
+            where = self._key(waiting)
+            if where is None or not _matches(where, filter):
+                continue
+            item = self._item(waiting, where)
+            if item is not None and filter.delay_level in (0, item.delay_level):
                 items.append(item)
         return items, ""
 
@@ -289,7 +293,8 @@ class PendingView:
                         kind=kind, topic=topic.name, group=group.name, count=count, ready=ready
                     )
 
-    def _key(self, waiting: Waiting) -> tuple[PendingKind, str, str] | None:
+    def _key(self, waiting: Waiting) -> _Where | None:
+        """Tell where it waits; None: its topic is deleted, or its record is damaged."""
         catalog = self._state.catalog
         if waiting[1] == 0:
             try:
@@ -308,12 +313,9 @@ class PendingView:
             return None
         return _kind(delivery), topic.name, group.name
 
-    def _item(self, waiting: Waiting) -> PendingItem | None:
-        """Describe what waits; None: its topic is deleted, or its record is damaged."""
-        key = self._key(waiting)
-        if key is None:
-            return None
-        kind, topic, group = key
+    def _item(self, waiting: Waiting, where: _Where) -> PendingItem | None:
+        """Describe what waits; None: its record is damaged."""
+        kind, topic, group = where
         state = self._state
         delivery = state.leases.deliveries[waiting[2]] if waiting[1] == 1 else None
         half = _half(state, waiting) if waiting[1] == 2 else None
@@ -360,7 +362,8 @@ class PendingView:
             waiting = None if half is None else _half_waiting(self._state, half)
         elif waiting[2] not in self._state.leases.deliveries:
             waiting = None
-        item = None if waiting is None else self._item(waiting)
+        where = None if waiting is None else self._key(waiting)
+        item = None if waiting is None or where is None else self._item(waiting, where)
         if waiting is None or item is None:
             raise MessageNotFoundError(f"nothing waits under {pending_id}")
         return waiting, item
@@ -446,12 +449,10 @@ def _kind(delivery: Delivery) -> PendingKind:
     return PendingKind.IN_FLIGHT if delivery.state is State.LEASED else PendingKind.BACKOFF
 
 
-def _matches(item: PendingItem, filter: PendingFilter) -> bool:
+def _matches(where: _Where, filter: PendingFilter) -> bool:
+    kind, topic, group = where
     return (
-        filter.kind in (None, item.kind)
-        and filter.topic in ("", item.topic)
-        and filter.group in ("", item.group)
-        and filter.delay_level in (0, item.delay_level)
+        filter.kind in (None, kind) and filter.topic in ("", topic) and filter.group in ("", group)
     )
 
 
