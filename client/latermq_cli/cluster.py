@@ -17,6 +17,7 @@ from latermq_proto.latermq.v1 import broker_pb2
 from latermq_text.durations import format_duration
 
 ALONE: Final = "alone"
+OWNER: Final = "owner"
 COLUMNS: Final = (
     Column("SHARD", right=True),
     Column("ROLE"),
@@ -27,6 +28,20 @@ COLUMNS: Final = (
     Column("VERSION", optional=True),
     Column("HEARD OF"),
     Column("LOG ANSWERED"),
+)
+
+
+STANDBY_COLUMNS: Final = (
+    Column("SHARD", right=True),
+    Column("STANDBY", flex=True),
+    Column("READY"),
+    Column("BEHIND", right=True),
+    Column("FOR", right=True),
+    Column("UNREAD", right=True),
+    Column("POSITION", right=True),
+    Column("CHECKPOINT", right=True),
+    Column("HEARD OF"),
+    Column("VERSION", optional=True),
 )
 
 
@@ -46,7 +61,8 @@ COLUMNS: Final = (
     },
 )
 def cluster() -> None:
-    """See the shards of a cluster; make a log a replicated one, hand it over, compare a copy."""
+    """See the shards of a cluster and their standbys; make a log a replicated one, hand it over,
+    compare a copy."""
 
 
 @cluster.command(epilog=example("latermq cluster show", "latermq cluster show --json"))
@@ -72,6 +88,33 @@ def show(endpoint: str, as_json: bool) -> None:
         print_json({"shards": rows})
     else:
         print_table(COLUMNS, [cells for row in rows for cells in _lines(row)])
+    shards.finish()
+
+
+@cluster.command(epilog=example("latermq cluster standby", "latermq cluster standby --json"))
+@watch_option
+@broker_options
+def standby(endpoint: str, as_json: bool) -> None:
+    """Show who stands by for each shard: whether it is ready, and how far behind.
+
+    Ready is who could take over as it is: it has an engine and all of the log, and its disk keeps
+    up. What it is behind in bytes and time is by the owner's log, when it was heard of; where its
+    newest checkpoint is, a start of it would begin to replay. Of a version that does not say it,
+    "-" is shown. A shard for which nobody stands by has a line that says so. If a shard does not
+    answer, the others are shown and the exit code is 1.
+    """
+    with Connection(endpoint) as connection:
+        shards, request = connection.shards, broker_pb2.GetBrokerRequest()
+        rows = [
+            _standbys(_row(number, address, state))
+            for number, (address, state) in shards.each(
+                lambda each: (each.endpoint, each.call(each.brokers.GetBroker, request).broker)
+            )
+        ]
+    if as_json:
+        print_json({"shards": rows})
+    else:
+        print_table(STANDBY_COLUMNS, [cells for row in rows for cells in _standby_lines(row)])
     shards.finish()
 
 
@@ -142,4 +185,34 @@ def _lines(row: dict[str, Any]) -> Iterator[tuple[str, ...]]:
             plain(member["version"]),
             f"{format_duration(member['heard_ms_ago'])} ago",
             "-",
+        )
+
+
+def _standbys(row: dict[str, Any]) -> dict[str, Any]:
+    """Keep of a shard's row what concerns those that do not own its log."""
+    names = "shard", "role", "owner", "cluster", "epoch", "position"
+    kept = {name: row[name] for name in names if name in row}
+    members = row.get("members", [])
+    return kept | {"standbys": [member for member in members if member["role"] != OWNER]}
+
+
+def _standby_lines(row: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield a line for each broker that stands by for a shard; one if there is none."""
+    shard = str(row["shard"])
+    if not row["standbys"]:
+        nobody = "no replicated log" if row["role"] == ALONE else "nobody stands by"
+        yield (shard, nobody, *["-"] * (len(STANDBY_COLUMNS) - 2))
+    for member in row["standbys"]:
+        ready, behind_ms = member["ready"], member["behind_ms"]
+        yield (
+            shard,
+            plain(member["address"]),
+            "silent" if member["silent"] else "-" if ready is None else "yes" if ready else "no",
+            "-" if member["behind_bytes"] is None else size(member["behind_bytes"]),
+            "-" if behind_ms is None else format_duration(behind_ms),
+            counted(member["lag_entries"], "entry", "entries"),
+            str(member["position"]),
+            "-" if member["checkpoint"] is None else str(member["checkpoint"]),
+            f"{format_duration(member['heard_ms_ago'])} ago",
+            plain(member["version"]),
         )

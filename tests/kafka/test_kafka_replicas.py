@@ -25,6 +25,7 @@ def test_a_standby_serves_what_the_killed_owner_acknowledged(tmp_path: Path, con
             b.spawn()
             ids = send(a)
             (standby,) = wait_members(a, "standby")
+            wait_ready_standby(a)
             assert standby["name"].partition(":")[2] == str(b.data_dir)
             a.kill()
             b.wait_ready()
@@ -92,6 +93,21 @@ def wait_members(broker: BrokerProcess, role: str) -> list[dict[str, Any]]:
             return members
         assert time.monotonic() < until_s, shown.stdout
         time.sleep(0.02)
+
+
+def wait_ready_standby(broker: BrokerProcess) -> None:
+    """Wait until it says of the only standby that this one could take over, with all of the log."""
+    until_s = time.monotonic() + patient(30)
+    words = ("cluster", "standby", "--json", "--endpoint", broker.endpoint)
+    while True:
+        shown = CliRunner().invoke(latermq, words)
+        (standby,) = json.loads(shown.stdout)["shards"][0]["standbys"]
+        if standby["ready"] and not standby["behind_bytes"]:
+            assert (standby["behind_ms"], standby["lag_entries"]) == (0, 0)
+            assert standby["checkpoint"] is not None
+            return
+        assert time.monotonic() < until_s, shown.stdout
+        time.sleep(0.1)
 
 
 def test_a_damaged_copy_is_mended_from_the_engine(tmp_path: Path, config: str) -> None:

@@ -33,6 +33,8 @@ class Member(NamedTuple):
     position: int
     lag_entries: int
     version: str
+    ready: bool | None = None  # it could take over as it is; None: it is no standby, or older
+    checkpoint: int | None = None  # position of its newest; 0: it has none
 
 
 class MemberSeen(NamedTuple):
@@ -42,6 +44,8 @@ class MemberSeen(NamedTuple):
     member: Member
     ms_ago: int
     silent: bool
+    behind_bytes: int | None = None  # of this owner's log, when it was heard
+    behind_ms: int | None = None  # since this owner's log went on from there; None: not known
 
 
 class Others(NamedTuple):
@@ -75,6 +79,8 @@ class ReplicationFigures(NamedTuple):
     beats: int = 0  # that were shipped
     take_overs: int = 0
     others: Others = Others()
+    ready: bool | None = None  # of a standby, as the next
+    checkpoint: int | None = None
 
 
 def replication_page(seen: ReplicationFigures) -> str:

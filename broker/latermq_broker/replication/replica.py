@@ -169,7 +169,15 @@ class Replica:
             latency_ms=Histogram(DURATION_MS),
             lag_entries=0 if reader is None else max(self._end - reader.offset, 0),
             others=self._others(),
+            ready=self._able,
+            checkpoint=None if self._standby is None else self._standby.checkpoint,
         )
+
+    @property
+    def _able(self) -> bool:
+        """Return whether it could take over now: it has all there is, as far as it was told."""
+        standby = self._standby
+        return standby is not None and standby.able and standby.copy.reader.offset >= self._end
 
     @property
     def ready(self) -> bool:

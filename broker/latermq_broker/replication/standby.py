@@ -20,6 +20,7 @@ from latermq_broker.replication.validity import Verdict
 
 log = logging.getLogger("latermq.replication")
 
+ABLE_S: Final = 10.0  # without anything kept: its disk does not keep up, or the log is away
 KEEP_S: Final = 2.0  # what was read since has to be synced when it takes over
 
 
@@ -43,6 +44,16 @@ class Standby:
     def cold(self) -> bool:
         """Return whether there is a log, and no engine that has it."""
         return self.engine is None and bool(self.copy.store.log.segments)
+
+    @property
+    def able(self) -> bool:
+        """Return whether it has an engine, and a disk that keeps up."""
+        return self.engine is not None and self._loop.time() - self._kept_s < ABLE_S
+
+    @property
+    def checkpoint(self) -> int | None:
+        """Return where its newest checkpoint is; None: that is not looked at yet."""
+        return None if self.engine is None else self.copy.store.checkpointed
 
     def take(self, entry: Entry) -> Verdict:
         """Read the next entry of the replicated log; what becomes valid with it, too."""

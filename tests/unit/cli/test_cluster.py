@@ -65,9 +65,43 @@ def test_who_stands_by_is_shown_with_the_owner(rig: CliRig) -> None:
     assert shard["members"][0] == {
         "name": "b:/data", "address": "10.0.0.2:8081", "role": "standby", "epoch": 4,
         "position": 4_096, "lag_entries": 3, "version": "1.4.0", "heard_ms_ago": 2_000,
-        "silent": False,
+        "silent": False, "ready": None, "checkpoint": None, "behind_bytes": None,
+        "behind_ms": None,
     }  # fmt: skip
     assert [each["silent"] for each in shard["members"]] == [False, True]
+
+
+def test_standbys_are_shown_with_how_far_they_are(rig: CliRig) -> None:
+    (alone,) = rig.ok("cluster", "standby").splitlines()[1:]
+    assert " ".join(alone.split())[:22] == "0 no replicated log - "
+    (shard,) = rig.json("cluster", "standby")["shards"]
+    assert (shard["role"], shard["standbys"]) == ("alone", [])
+    said = Member("10.0.0.2:8081", 0, STANDBY, 4, 4_096, 3, "1.4.0", ready=True, checkpoint=1_024)
+    owner = said._replace(role=OWNER, ready=None, checkpoint=None)
+    seen = (
+        MemberSeen("a:/data", owner, 900, silent=False),  # that it was, before this one
+        MemberSeen("b:/data", said, 2_000, silent=False, behind_bytes=4_096, behind_ms=3_000),
+        MemberSeen("c:/data", said._replace(ready=False), 0, silent=False, behind_bytes=1 << 20),
+        MemberSeen("d:/data", owner._replace(role=STANDBY), 0, silent=False),  # an older version
+        MemberSeen("e:/data", said, 60_000, silent=True),
+    )
+    figures = ReplicationFigures(
+        OWNER, "shop", 4, 8_192, 20, Histogram(DURATION_MS), others=Others(seen)
+    )
+    rig.transport_view.replication = lambda: figures
+    _, *lines = rig.ok("cluster", "standby").splitlines()
+    rows = [" ".join(line.split()) for line in lines]
+    assert rows[0] == "0 10.0.0.2:8081 yes 4 KiB 3 s 3 entries 4096 1024 2 s ago 1.4.0"
+    assert rows[1] == "0 10.0.0.2:8081 no 1 MiB - 3 entries 4096 1024 0 ms ago 1.4.0"
+    assert rows[2] == "0 10.0.0.2:8081 - - - 3 entries 4096 - 0 ms ago 1.4.0"
+    assert rows[3].startswith("0 10.0.0.2:8081 silent ")
+    (shard,) = rig.json("cluster", "standby")["shards"]
+    assert (shard["cluster"], shard["position"]) == ("shop", 8_192)
+    first, *_ = shard["standbys"]
+    assert (first["ready"], first["checkpoint"]) == (True, 1_024)
+    assert (first["behind_bytes"], first["behind_ms"]) == (4_096, 3_000)
+    rig.transport_view.replication = lambda: figures._replace(others=Others())
+    assert "nobody stands by" in rig.ok("cluster", "standby")
 
 
 def test_a_log_that_nobody_else_keeps_is_not_handed_over(rig: CliRig) -> None:

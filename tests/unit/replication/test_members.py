@@ -45,6 +45,10 @@ GOLDEN = (
 )
 
 
+# The next version's, as little changed.
+GOLDEN_READY = GOLDEN[:-1] + b', "ready": true, "checkpoint": 65536}'
+
+
 def figures(role: str, epoch: int = 4) -> Callable[[], ReplicationFigures]:
     return lambda: ReplicationFigures(role, "shop", epoch, 81_920, 20, Histogram(DURATION_MS))
 
@@ -55,6 +59,9 @@ def figures(role: str, epoch: int = 4) -> Callable[[], ReplicationFigures]:
 def test_what_is_said_is_read() -> None:
     assert encode_member(MEMBER) == GOLDEN
     assert decode_member(b"b:/data", GOLDEN) == ("b:/data", MEMBER)
+    ready = MEMBER._replace(ready=True, checkpoint=65_536)
+    assert encode_member(ready) == GOLDEN_READY
+    assert decode_member(b"b:/data", GOLDEN_READY) == ("b:/data", ready)
     later = GOLDEN.replace(b"{", b'{"zone": ["a", 1], ', 1).replace(b"standby", b"witness")
     assert decode_member(b"b:/data", later)[1] == MEMBER._replace(role="witness")
 
@@ -78,6 +85,8 @@ def test_what_is_said_is_read() -> None:
         (b"b", GOLDEN.replace(b"81920", b"9223372036854775808")),
         (b"b", GOLDEN.replace(b'"standby"', b"7")),
         (b"b", GOLDEN.replace(b"standby", b"\\ud800")),
+        (b"b", GOLDEN_READY.replace(b"true", b"1")),
+        (b"b", GOLDEN_READY.replace(b"65536", b"null")),
     ],
 )
 def test_what_cannot_be_read_is_skipped_and_counted(key: bytes, value: bytes) -> None:
@@ -132,6 +141,26 @@ def test_there_is_room_for_so_many_and_the_forgotten_go_first(
     roster.take(Notice(b"b", GOLDEN, 1 + DROPPED_MS), 2)
     roster.take(Notice(b"c", GOLDEN, 2 + DROPPED_MS), 2)
     assert ([each.name for each in roster.seen(2)], roster.unread) == (["b", "c"], 1)
+
+
+def test_how_far_behind_somebody_is_is_told_by_where_the_own_log_ended() -> None:
+    roster = Roster()
+
+    def behind(end: int | None, now_ms: int) -> tuple[int | None, int | None]:
+        roster.log_ends(end, now_ms)
+        roster.take(Notice(b"b", GOLDEN, now_ms), now_ms)
+        (seen,) = roster.seen(now_ms + 100)
+        return seen.behind_bytes, seen.behind_ms
+
+    position = MEMBER.position
+    assert behind(None, 0) == (None, None)  # the log is another broker's
+    assert behind(position + 1, 1_000) == (1, None)  # since before it was this one's
+    roster.log_ends(None, 1_500)
+    assert behind(position, 2_000) == (0, 0)
+    assert behind(position - 1, 2_500) == (0, 0)  # the standby was told first
+    assert behind(position + 10, 3_000) == (10, 0)
+    assert behind(position + 10, 3_500) == (10, 500)
+    assert behind(position + 90, 8_000) == (90, 5_000)
 
 
 # --- brokers -----------------------------------------------------------------------------------

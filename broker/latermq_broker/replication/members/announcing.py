@@ -13,7 +13,12 @@ from typing import Final, Protocol
 
 from latermq_broker.deferred import Later
 from latermq_broker.errors import EntriesGoneError, EntriesLostError, LogUnavailableError
-from latermq_broker.observability.replication_figures import Member, Others, ReplicationFigures
+from latermq_broker.observability.replication_figures import (
+    OWNER,
+    Member,
+    Others,
+    ReplicationFigures,
+)
 from latermq_broker.replication.entry import Offset
 from latermq_broker.replication.members.member_entry import encode_member, encode_name
 from latermq_broker.replication.members.roster import Notice, Roster
@@ -22,6 +27,7 @@ from latermq_text.version import own_version
 log = logging.getLogger("latermq.replication")
 
 TELL_S: Final = 5.0
+LOOK_S: Final = 1.0  # at where the own log ends
 TOLD: Final = "told"
 HEARD: Final = "heard"
 
@@ -70,7 +76,8 @@ class Members:
         self._figures = figures
         self._changed.set()
         if not self._tasks:
-            self._tasks = [asyncio.create_task(work) for work in (self._say(), self._hear())]
+            work = self._say(), self._hear(), self._look_again()
+            self._tasks = [asyncio.create_task(each) for each in work]
             for task in self._tasks:
                 task.add_done_callback(_ended)
 
@@ -115,12 +122,25 @@ class Members:
             position=seen.position,
             lag_entries=seen.lag_entries,
             version=own_version() or "",
+            ready=seen.ready,
+            checkpoint=seen.checkpoint,
         )
+
+    def _look(self) -> None:
+        assert self._figures is not None
+        seen = self._figures()
+        self._roster.log_ends(seen.position if seen.role == OWNER else None, self._now_ms())
+
+    async def _look_again(self) -> None:
+        while True:
+            self._look()
+            await asyncio.sleep(LOOK_S)
 
     async def _hear(self) -> None:
         while True:
             try:
                 async for notice in self._topic.tail():
+                    self._look()
                     self._roster.take(notice, self._now_ms())
                     self._failing.discard(HEARD)
             except (LogUnavailableError, EntriesGoneError, EntriesLostError) as error:

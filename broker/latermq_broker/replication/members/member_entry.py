@@ -2,9 +2,11 @@
 
     key    HOST:DIRECTORY, which no other broker has
     value  {"address": "10.0.0.2:8081", "shard": 0, "role": "standby", "epoch": 4,
-            "position": 81920, "lag_entries": 3, "version": "1.4.0"}; none: it ended in order
+            "position": 81920, "lag_entries": 3, "version": "1.4.0",
+            "ready": true, "checkpoint": 65536}; none: it ended in order
 
-When it was said the topic knows. Fields that a version does not know it leaves out.
+When it was said the topic knows. Fields that a version does not know it leaves out; the last two
+are a standby's, and earlier versions had none.
 """
 
 import json
@@ -23,7 +25,8 @@ def encode_name(name: str) -> bytes:
 
 def encode_member(member: Member) -> bytes:
     """Encode it; `decode_member` gives it back."""
-    return json.dumps(member._asdict()).encode()
+    facts = member._asdict().items()
+    return json.dumps({name: fact for name, fact in facts if fact is not None}).encode()
 
 
 def decode_member(key: bytes, value: bytes) -> tuple[str, Member]:
@@ -44,6 +47,8 @@ def decode_member(key: bytes, value: bytes) -> tuple[str, Member]:
             position=_number(facts["position"]),
             lag_entries=_number(facts["lag_entries"]),
             version=_text(facts["version"]),
+            ready=_truth(facts["ready"]) if "ready" in facts else None,
+            checkpoint=_number(facts["checkpoint"]) if "checkpoint" in facts else None,
         )
     except (TypeError, KeyError, RecursionError) as error:
         raise ValueError(f"no entry: {error!r}") from error
@@ -53,6 +58,12 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(value)
     value.encode()  # half a character is none
+    return value
+
+
+def _truth(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(value)
     return value
 
 

@@ -197,7 +197,7 @@ def _replication(seen: ReplicationFigures | None) -> broker_pb2.BrokerReplicatio
 
 def _member(seen: MemberSeen) -> broker_pb2.BrokerMember:
     said = seen.member
-    return broker_pb2.BrokerMember(
+    member = broker_pb2.BrokerMember(
         name=seen.name,
         address=said.address,
         role=said.role,
@@ -207,7 +207,13 @@ def _member(seen: MemberSeen) -> broker_pb2.BrokerMember:
         version=said.version,
         heard_ms_ago=seen.ms_ago,
         silent=seen.silent,
+        checkpoint=said.checkpoint,
+        behind_bytes=seen.behind_bytes,
+        behind_ms=seen.behind_ms,
     )
+    if said.ready is not None:
+        member.ready = said.ready
+    return member
 
 
 def _transport(transport_view: TransportView) -> broker_pb2.BrokerTransport | None:

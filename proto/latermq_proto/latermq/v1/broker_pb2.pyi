@@ -217,7 +217,7 @@ class BrokerReplication(_message.Message):
     def __init__(self, role: _Optional[str] = ..., cluster: _Optional[str] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., silence_ms: _Optional[int] = ..., lag_bytes: _Optional[int] = ..., waiting_bytes: _Optional[int] = ..., in_flight: _Optional[int] = ..., gaps: _Optional[int] = ..., append_p99_ms: _Optional[float] = ..., members: _Optional[_Iterable[_Union[BrokerMember, _Mapping]]] = ..., address: _Optional[str] = ...) -> None: ...
 
 class BrokerMember(_message.Message):
-    __slots__ = ("name", "address", "role", "epoch", "position", "lag_entries", "version", "heard_ms_ago", "silent")
+    __slots__ = ("name", "address", "role", "epoch", "position", "lag_entries", "version", "heard_ms_ago", "silent", "ready", "checkpoint", "behind_bytes", "behind_ms")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -227,6 +227,10 @@ class BrokerMember(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     HEARD_MS_AGO_FIELD_NUMBER: _ClassVar[int]
     SILENT_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    BEHIND_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BEHIND_MS_FIELD_NUMBER: _ClassVar[int]
     name: str
     address: str
     role: str
@@ -236,7 +240,11 @@ class BrokerMember(_message.Message):
     version: str
     heard_ms_ago: int
     silent: bool
-    def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., lag_entries: _Optional[int] = ..., version: _Optional[str] = ..., heard_ms_ago: _Optional[int] = ..., silent: bool = ...) -> None: ...
+    ready: bool
+    checkpoint: int
+    behind_bytes: int
+    behind_ms: int
+    def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., lag_entries: _Optional[int] = ..., version: _Optional[str] = ..., heard_ms_ago: _Optional[int] = ..., silent: bool = ..., ready: bool = ..., checkpoint: _Optional[int] = ..., behind_bytes: _Optional[int] = ..., behind_ms: _Optional[int] = ...) -> None: ...
 
 class Broker(_message.Message):
     __slots__ = ("name", "version", "started_at_ms", "now_ms", "wall_ahead_ms", "topics", "groups", "clients", "log", "disk", "retention", "waiting", "totals", "transport", "dedup", "replication")
