@@ -349,7 +349,7 @@ class PushConsumer:
         for behind in self._inbox.finished(delivery, failed=not outcome.final):
             self._workers.start(behind._settler.return_it(behind), "latermq return")
         self._released.set()
-        self._figures.left(delivery, outcome)
+        self._figures.left(delivery.topic, outcome)
         self._around.settled(delivery, outcome)
 
     def _listen(self, handling: Handling) -> None:

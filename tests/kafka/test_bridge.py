@@ -234,6 +234,42 @@ async def test_how_long_a_bad_record_holds_up_its_key(shop: Shop, policy: dict[s
     assert [each.attempts for each in letters] == ([] if unlimited else [last])
 
 
+async def test_a_listener_is_paused_and_looked_at(shop: Shop) -> None:
+    @shop.app.kafka_listener(shop.name, group=shop.name, ordered=True, retry="1ms")
+    def handle(record: Record) -> None:
+        asyncio.run_coroutine_threadsafe(shop.see(record), loop).result()
+        if record.value == b"pause":
+            handle.consumer_for_threads.pause()
+        elif record.attempt == 1:
+            raise ValueError("once")
+
+    loop = asyncio.get_running_loop()
+    shop.produce(b"pause", b"bad", b"behind", key=b"k")
+    async with shop.working():
+        await shop.until(1)
+        consumer = handle.consumer
+        async with asyncio.timeout(patient(30)):
+            while (row := consumer.stats).waiting < 2 or row.in_hand:
+                await asyncio.sleep(0.02)
+        assert (row.ok, row.failed, row.paused, row.full) == (1, 0, True, False)
+        assert (row.topic, row.group, row.partitions) == (shop.name, shop.name, (0, 1))
+        assert consumer.retries.paused
+        shop.produce(b"later", partition=1)
+        assert shop.committed() <= 1
+        assert len(shop.seen) == 1
+        consumer.resume()
+        seen = await shop.until(6)  # and again: bad, behind, later
+        async with asyncio.timeout(patient(30)):
+            while sum(each.ok for each in consumer.retries.stats) < 3:
+                await asyncio.sleep(0.02)
+        row = consumer.stats
+        assert (row.ok, row.failed + row.behind, row.paused) == (1, 3, False)
+        assert row.failed_per_s > 0
+        assert {each.value for each in seen} == {b"pause", b"bad", b"behind", b"later"}
+    with pytest.raises(ValueError, match="no worker serves handle"):
+        _ = handle.consumer
+
+
 async def test_an_offset_waits_for_a_broker_that_is_away(
     kafka: KafkaCluster, shop: Shop, tmp_path: Path
 ) -> None:

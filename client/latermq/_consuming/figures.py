@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from latermq.delivery import Delivery, Outcome
+from latermq.delivery import Outcome
 
 LATELY_S: Final = 60
 
@@ -89,16 +89,16 @@ class Figures:
         self._counts: dict[str, Counter[Outcome]] = {}
         self._lately: dict[str, _Lately] = {}
 
-    def left(self, delivery: Delivery, outcome: Outcome) -> None:
-        """Count it."""
-        counts = self._counts.get(delivery.topic)
+    def left(self, topic: str, outcome: Outcome) -> None:
+        """Count one of the topic."""
+        counts = self._counts.get(topic)
         if counts is None:
-            counts = self._counts[delivery.topic] = Counter()
-            self._lately[delivery.topic] = _Lately()
+            counts = self._counts[topic] = Counter()
+            self._lately[topic] = _Lately()
         counts[outcome] += 1
         if outcome is not Outcome.RETURNED:
             ok = outcome is Outcome.ACKNOWLEDGED
-            self._lately[delivery.topic].add(math.floor(self._now_s()), ok=ok)
+            self._lately[topic].add(math.floor(self._now_s()), ok=ok)
 
     def of(self, topic: str) -> tuple[Counter[Outcome], tuple[float, float]]:
         """Return a topic's counts, and its rates of what was done and what failed."""

@@ -13,6 +13,22 @@ Needs confluent-kafka: `pip install 'latermq[kafka]'`.
 """
 
 from latermq.kafka._app import KafkaApp
+from latermq.kafka._listener import (
+    KafkaConsumer,
+    KafkaConsumerForThreads,
+    KafkaListener,
+    KafkaStats,
+)
 from latermq.kafka._record import ATTEMPT_HEADER, GROUP_HEADER, Record, meant_for
 
-__all__ = ["ATTEMPT_HEADER", "GROUP_HEADER", "KafkaApp", "Record", "meant_for"]
+__all__ = [
+    "ATTEMPT_HEADER",
+    "GROUP_HEADER",
+    "KafkaApp",
+    "KafkaConsumer",
+    "KafkaConsumerForThreads",
+    "KafkaListener",
+    "KafkaStats",
+    "Record",
+    "meant_for",
+]

@@ -2,9 +2,10 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from latermq._values import arguments
 from latermq._values.tls import Tls
@@ -18,10 +19,9 @@ from latermq.kafka._bridge import Bridge, Place
 from latermq.kafka._feed import Feed, settings_of
 from latermq.kafka._handler import Handler, HandlerFunction
 from latermq.kafka._lanes import KafkaLanes
+from latermq.kafka._listener import KafkaListener
 from latermq.kafka._republish import KafkaAwayError, Republisher
 from latermq.push_consumer import CONCURRENCY
-
-AnyHandler = TypeVar("AnyHandler", bound=HandlerFunction)
 
 NOT_IN_A_NAME: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
@@ -53,6 +53,7 @@ class KafkaApp(App):
         settings_of(self._of_consumers, "")
         self._republisher = Republisher({**kafka, **(producer or {})})
         self._bridges: list[Bridge] = []
+        self._of_kafka: list[KafkaListener] = []  # of each bridge
 
     def kafka_listener(
         self,
@@ -70,7 +71,7 @@ class KafkaApp(App):
         dead_letter_on: Kinds = (),
         give_back_on: Kinds = (),
         retry_in: WaitOf = RETRY_IN,
-    ) -> Callable[[AnyHandler], AnyHandler]:
+    ) -> Callable[[HandlerFunction], KafkaListener]:
         """Decorate a function that is to be called with each `Record` of a topic of Kafka.
 
         Each partition's records are its one after the other. When it raises, LaterMQ has the record
@@ -105,7 +106,9 @@ class KafkaApp(App):
             # Not as other FIFO groups are: what follows would wait for a bad record for ever.
             self._declared.add_group(Group(name=group, fifo=True, usual=True))
 
-        def listen(function: AnyHandler) -> AnyHandler:
+        def listen(function: HandlerFunction) -> KafkaListener:
+            if isinstance(function, KafkaListener):  # of another topic, too
+                function = function.function
             writer = self._republisher if republish else None
             bridge = Bridge(place, Handler(function, timeout), rules, lambda: self.client, writer)
 
@@ -114,13 +117,15 @@ class KafkaApp(App):
 
             # What the handler's rules say is said at Kafka, of a record that is written there.
             ours = Rules(give_back_on=KafkaAwayError) if republish else rules
-            self.listener(
+            retries = self.listener(
                 name, group=group, concurrency=concurrency, retry=retry, max_attempts=max_attempts,
                 retry_on=ours.retry_on, dead_letter_on=ours.dead_letter_on,
                 give_back_on=ours.give_back_on, retry_in=ours.retry_in,
             )(again)  # fmt: skip
+            made = KafkaListener(place, function, retries)
             self._bridges.append(bridge)
-            return function
+            self._of_kafka.append(made)
+            return made
 
         return listen
 
@@ -161,6 +166,24 @@ class KafkaApp(App):
     ) -> bool:
         """Feed the listeners from Kafka until asked to end; tell whether all was finished."""
         lanes = [self._lanes(bridge) for bridge in self._bridges]
+        with ExitStack() as served:
+            for made, bridge, its in zip(self._of_kafka, self._bridges, lanes, strict=True):
+                served.enter_context(made._served(bridge, its))
+            finished = await self._feed(lanes, asked, working, ending, grace)
+        for each in lanes:
+            if each.failure.done():
+                each.failure.result()
+        return finished
+
+    async def _feed(
+        self,
+        lanes: Sequence[KafkaLanes],
+        asked: "asyncio.Task[Any]",
+        working: "asyncio.Task[bool]",
+        ending: asyncio.Event,
+        grace: timedelta,
+    ) -> bool:
+        """Have lanes read until asked to end; tell whether what was in hand was finished."""
         finished = False
         try:
             for each in lanes:
@@ -176,9 +199,6 @@ class KafkaApp(App):
             for bridge in self._bridges:
                 if bridge.detours is not None:
                     await bridge.detours.close()
-        for each in lanes:
-            if each.failure.done():
-                each.failure.result()
         return finished
 
     def _lanes(self, bridge: Bridge) -> KafkaLanes:

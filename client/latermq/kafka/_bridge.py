@@ -11,8 +11,10 @@ import logging
 import random
 from collections.abc import Callable
 from datetime import timedelta
+from time import monotonic
 from typing import Any, NamedTuple
 
+from latermq._consuming.figures import Figures
 from latermq._values.failure import text_of
 from latermq._worker.verdicts import Judge, Rules
 from latermq.admin import PAGE_SIZE_MAX, AsyncAdmin
@@ -68,6 +70,8 @@ class Bridge:
         self.place = place
         self.handler = handler
         self.detours = Detours(BrokersLane(place, client)) if place.ordered else None
+        self.figures = Figures(monotonic)  # of attempts at Kafka
+        self.behind = 0  # handed over without one: their key waits at LaterMQ
         self._judge = Judge(rules)
         self._client = client
         self._republisher = republisher
@@ -80,6 +84,7 @@ class Bridge:
         """
         if self.detours is not None and message_group_of(record) in self.detours:
             await self._hand_over(record, None)
+            self.behind += 1
             return
         try:
             await self.handler(record)
@@ -95,8 +100,10 @@ class Bridge:
                 exc_info=error if verdict.outcome is not Outcome.RETURNED else None,
             )  # fmt: skip
             await self._hand_over(record, first)
+            self.figures.left(self.place.topic, verdict.outcome)
         else:
             self._judge.succeeded()
+            self.figures.left(self.place.topic, Outcome.ACKNOWLEDGED)
 
     async def again(self, delivery: Delivery) -> None:
         """Do with a record that LaterMQ brings what is to be done. Raises what the handler does."""

@@ -34,6 +34,8 @@ DEFAULTS: Final = {"auto.offset.reset": "earliest", "auto.commit.interval.ms": 1
 class Lanes(Protocol):
     """Where records go; all in the event loop."""
 
+    paused: bool  # nothing more is to be read; looked at in the thread
+
     async def assigned(self, partitions: Sequence[int]) -> None: ...
 
     async def revoked(self, partitions: Sequence[int], wait_s: float) -> None:
@@ -113,7 +115,7 @@ class Feed:
                 self._taken.clear()
                 self._loop.call_soon_threadsafe(self._arrived, good)
                 self._reported.clear()
-        self._regulate(consumer, behind=behind)
+        self._regulate(consumer, shut=behind or self._lanes.paused)
         self._store(consumer)
 
     def _arrived(self, batch: Sequence[Raw]) -> None:
@@ -141,17 +143,17 @@ class Feed:
             log.warning("Kafka, topic %s: %s", self._topic, error.str())
         return True
 
-    def _regulate(self, consumer: Any, *, behind: bool) -> None:
+    def _regulate(self, consumer: Any, *, shut: bool) -> None:
         """Read no more of partitions whose lanes hold much.
 
         Args:
-            behind: the loop is held up, and what was read waits before it, where nothing counts it:
-                no partition is read.
+            shut: no partition is read: the listener is paused, or the loop is held up, and what was
+                read waits before it, where nothing counts it.
         """
         held = self._lanes.held()
         full = {p for p, count in held.items() if count >= HELD_MAX and p not in self._paused}
         free = {p for p in self._paused if held.get(p, 0) <= HELD_MIN}
-        if behind:
+        if shut:
             assigned = {each.partition for each in consumer.assignment()}
             full, free = assigned - self._paused, set()
         if full:

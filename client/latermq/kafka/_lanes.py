@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
 
-from latermq.kafka._feed import Feed, Raw
+from latermq.kafka._feed import HELD_MAX, Feed, Raw
 from latermq.kafka._record import (
     ATTEMPT_HEADER,
     Record,
@@ -35,9 +35,13 @@ BREATH: Final = 32  # records that a lane takes before it lets others have the l
 class Lane:
     """The records of one partition, and the task that works through them."""
 
-    def __init__(self, work: Callable[["Lane"], Coroutine[Any, Any, None]]) -> None:
+    def __init__(
+        self, work: Callable[["Lane"], Coroutine[Any, Any, None]], is_paused: Callable[[], bool]
+    ) -> None:
         self.records: deque[Raw] = deque()
         self.more = asyncio.Event()
+        self.in_hand = False
+        self._is_paused = is_paused
         self.given_up = False
         self.lost = False  # another consumer has begun with what is in hand
         self.task = asyncio.get_running_loop().create_task(work(self))
@@ -47,15 +51,15 @@ class Lane:
 
     async def next(self) -> Raw | None:
         """Wait for a record; None: the partition is given up. It is counted until `finished`."""
-        while not self.records:
-            if self.given_up:
-                return None
+        while not self.given_up and (self._is_paused() or not self.records):
             self.more.clear()
             await self.more.wait()
-        return None if self.given_up else self.records[0]
+        self.in_hand = not self.given_up
+        return self.records[0] if self.in_hand else None
 
     def finished(self) -> None:
         """Let the record go that `next` gave."""
+        self.in_hand = False
         if not self.given_up:
             self.records.popleft()
 
@@ -85,6 +89,17 @@ class KafkaLanes:
         self._lost: set[asyncio.Task[None]] = set()  # that still have something in hand
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.feed: Feed | None = None
+        self.paused = False  # begin nothing, and read nothing more
+
+    def pause(self) -> None:
+        """Begin nothing until `resume`; what is in hand goes on."""
+        self.paused = True
+
+    def resume(self) -> None:
+        """Go on."""
+        self.paused = False
+        for lane in self._lanes.values():
+            lane.more.set()
 
     async def assigned(self, partitions: Sequence[int]) -> None:
         """Begin to work on partitions."""
@@ -92,7 +107,7 @@ class KafkaLanes:
             log.info("partitions came: %s", ", ".join(map(str, partitions)))
             self._begin()
         for number in partitions:
-            self._lanes[number] = Lane(self._work)
+            self._lanes[number] = Lane(self._work, lambda: self.paused)
 
     async def revoked(self, partitions: Sequence[int], wait_s: float) -> None:
         """Stop working on partitions; what is in hand is finished within the wait."""
@@ -121,6 +136,19 @@ class KafkaLanes:
     def held(self) -> Mapping[int, int]:
         """Count what each partition has here that is not done. Called in the feed's thread."""
         return {number: len(lane.records) for number, lane in list(self._lanes.items())}
+
+    def now(self) -> dict[str, Any]:
+        """Return what `KafkaStats` has of lanes."""
+        lanes = dict(self._lanes)
+        in_hand = sum(each.in_hand for each in lanes.values())
+        held = self.held()
+        return {
+            "in_hand": in_hand,
+            "waiting": sum(held.values()) - in_hand,
+            "partitions": tuple(sorted(lanes)),
+            "full": any(count >= HELD_MAX for count in held.values()),
+            "paused": self.paused,
+        }
 
     def failed(self, error: BaseException) -> None:
         """End the listener."""

@@ -48,6 +48,8 @@ class Consumer:
 
 
 class Lanes:
+    paused = False
+
     def __init__(self) -> None:
         self.counts: Counter[int] = Counter()
 
@@ -79,3 +81,18 @@ async def test_a_loop_that_is_held_up_is_not_given_more_and_more() -> None:
     assert not consumer.paused
     feed._turn(consumer)
     assert consumer.read == 3 * BATCH
+
+
+async def test_what_is_paused_is_read_no_further() -> None:
+    consumer, lanes = Consumer(), Lanes()
+    feed = Feed({}, "orders", lanes)
+    lanes.paused = True
+    for _ in range(3):
+        feed._turn(consumer)
+        await asyncio.sleep(0)
+    assert consumer.paused
+    assert consumer.read == BATCH  # in the turn in which it was paused
+    lanes.paused = False
+    lanes.counts.clear()
+    feed._turn(consumer)
+    assert not consumer.paused

@@ -140,3 +140,68 @@ async def test_partitions_with_nothing_in_hand_go_without_a_warning(
     await asyncio.sleep(0)
     await lanes.revoked([0, 1], 0.0)
     assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
+
+
+def test_a_function_may_listen_to_two_topics_and_is_still_itself() -> None:
+    app = KafkaApp({"bootstrap.servers": "127.0.0.1:1"})
+    twice = app.kafka_listener("b", group="billing")(app.kafka_listener("a", group="billing")(bill))
+    assert (twice.function, twice.__name__, twice.topic, twice.retry_topic) == (
+        bill, "bill", "b", "b-billing",
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="no worker serves bill in this process, now"):
+        _ = twice.consumer
+
+
+async def test_a_paused_listener_finishes_what_it_has_and_begins_nothing() -> None:
+    began, go_on = list[Record](), asyncio.Event()
+
+    async def treat(record: Record, _: object) -> None:
+        began.append(record)
+        await go_on.wait()
+
+    async def nothing() -> None: ...
+
+    def figures() -> tuple[int, int]:
+        now = lanes.now()
+        return now["in_hand"], now["waiting"]
+
+    lanes = KafkaLanes("billing", treat, lambda: None, nothing)
+    await lanes.assigned([0])
+    records: list[Any] = [WholeRaw(1), WholeRaw(2)]
+    lanes.arrived(records)
+    await turns()
+    assert (len(began), figures()) == (1, (1, 1))
+    lanes.pause()
+    go_on.set()
+    await turns()
+    assert (len(began), figures()) == (1, (0, 1))
+    lanes.resume()
+    await turns()
+    assert (len(began), figures()) == (2, (0, 0))
+    lanes.pause()
+    lanes.arrived([WholeRaw(3)])
+    assert await lanes.drain(5)
+    assert len(began) == 2
+
+
+async def turns() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+class WholeRaw(Raw):
+    def __init__(self, offset: int) -> None:
+        self._offset = offset
+
+    def topic(self) -> str:
+        return "orders"
+
+    def offset(self) -> int:
+        return self._offset
+
+    def key(self) -> None: ...
+    def value(self) -> None: ...
+    def headers(self) -> None: ...
+
+    def timestamp(self) -> tuple[int, int]:
+        return (1, 0)
