@@ -199,7 +199,7 @@ async def test_order_is_kept_by_key(shop: Shop) -> None:
             for key in (b"a", b"b", b"\xff", b"long" * 20):
                 shop.produce(key[:2] + b" %02d" % number, key=key)
         await shop.until(100)
-        detours = shop.app._bridges[0].detours
+        detours = next(iter(shop.app._bridges)).detours
         assert detours is not None
         async with asyncio.timeout(patient(30)):
             while len(detours):

@@ -19,7 +19,7 @@ from latermq.kafka._bridge import Bridge, Place
 from latermq.kafka._feed import Feed, settings_of
 from latermq.kafka._handler import Handler, HandlerFunction
 from latermq.kafka._lanes import KafkaLanes
-from latermq.kafka._listener import KafkaListener
+from latermq.kafka._listener import KafkaListener, plain
 from latermq.kafka._republish import KafkaAwayError, Republisher
 from latermq.push_consumer import CONCURRENCY
 
@@ -52,8 +52,7 @@ class KafkaApp(App):
         self._of_consumers = {**kafka, **(consumer or {})}
         settings_of(self._of_consumers, "")
         self._republisher = Republisher({**kafka, **(producer or {})})
-        self._bridges: list[Bridge] = []
-        self._of_kafka: list[KafkaListener] = []  # of each bridge
+        self._bridges: dict[Bridge, KafkaListener] = {}
 
     def kafka_listener(
         self,
@@ -107,8 +106,7 @@ class KafkaApp(App):
             self._declared.add_group(Group(name=group, fifo=True, usual=True))
 
         def listen(function: HandlerFunction) -> KafkaListener:
-            if isinstance(function, KafkaListener):  # of another topic, too
-                function = function.function
+            function = plain(function)
             writer = self._republisher if republish else None
             bridge = Bridge(place, Handler(function, timeout), rules, lambda: self.client, writer)
 
@@ -122,9 +120,7 @@ class KafkaApp(App):
                 retry_on=ours.retry_on, dead_letter_on=ours.dead_letter_on,
                 give_back_on=ours.give_back_on, retry_in=ours.retry_in,
             )(again)  # fmt: skip
-            made = KafkaListener(place, function, retries)
-            self._bridges.append(bridge)
-            self._of_kafka.append(made)
+            made = self._bridges[bridge] = KafkaListener(place, function, retries)
             return made
 
         return listen
@@ -167,7 +163,7 @@ class KafkaApp(App):
         """Feed the listeners from Kafka until asked to end; tell whether all was finished."""
         lanes = [self._lanes(bridge) for bridge in self._bridges]
         with ExitStack() as served:
-            for made, bridge, its in zip(self._of_kafka, self._bridges, lanes, strict=True):
+            for (bridge, made), its in zip(self._bridges.items(), lanes, strict=True):
                 served.enter_context(made._served(bridge, its))
             finished = await self._feed(lanes, asked, working, ending, grace)
         for each in lanes:

@@ -174,3 +174,8 @@ class KafkaListener:
             yield
         finally:
             self._consumer = self._loop = None
+
+
+def plain(function: HandlerFunction) -> HandlerFunction:
+    """Return what is decorated: a function may listen to several topics."""
+    return function.function if isinstance(function, KafkaListener) else function
