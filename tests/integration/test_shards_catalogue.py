@@ -129,6 +129,25 @@ def test_without_shard_0_the_others_serve_and_changes_are_refused(
         client.create_topic(f"{name}-again")
 
 
+def test_who_pretends_to_be_a_shard_gets_nothing_by_it(machines: Machines, name: str) -> None:
+    """What shard 0 decides is made nowhere else, though the call says that it was sent on."""
+    first, other = machines.shards
+    sent_on = ("x-latermq-forwarded", "0")
+    with WireClient(other.endpoint) as client:
+        request = topic_pb2.CreateTopicRequest(name=name)
+        refused = client.call(client.topics.CreateTopic, request, sent_on)
+        assert "shard 0 is to answer this, not shard 1" in refused.status.message
+        assert name not in topics(other.endpoint)
+        require_ok(client.call(client.topics.CreateTopic, request))
+    with WireClient(first.endpoint) as client:  # which decides, whoever asks
+        require_ok(
+            client.call(
+                client.topics.CreateTopic, topic_pb2.CreateTopicRequest(name=f"{name}-2"), sent_on
+            )
+        )
+    assert {name, f"{name}-2"} <= topics(other.endpoint).keys()
+
+
 async def test_the_sdk_works_around_a_shard_that_is_away(machines: Machines, name: str) -> None:
     """One that knew it, a new topic and a new client: nobody waits for it to come back."""
     first, other = machines.shards

@@ -2,6 +2,9 @@
 
 A call goes on once. A shard that would send it on again disagrees about homes with the one that
 sent it, because one of them has not yet copied the catalogue: it refuses, and nothing is stored.
+
+So the header that says that a call was sent on takes rights away and gives none: whoever is no
+shard and writes it is refused what goes on without it. Nothing has to prove who wrote it.
 """
 
 from collections.abc import Awaitable, Callable
@@ -53,12 +56,11 @@ class Forwarding:
         return replace(method, handler=handler, parsed=parsed)
 
     def always(self, shard: int, method: Method, rpc: Any) -> Method:
-        """Give a unary method that another shard answers, unless that one sent the call."""
-        inner = cast(Callable[..., Answer], method.handler)
+        """Give a unary method that another shard answers; one sent on to this shard, nobody."""
 
         def handler(data: bytes, call: Call) -> Answer:
             if is_forwarded(call):
-                return inner(data, call)
+                return _refused(rpc, f"shard {shard} is to answer this, not shard {self._own}")
             return self.answer(shard, rpc, data, call)
 
         return replace(method, handler=handler, parsed=lambda _, data, call: handler(data, call))
@@ -72,13 +74,16 @@ class Forwarding:
                 shard, call.path, data, self._headers(call), max(wait_ms, 1) / 1_000
             )
         except PeerError as error:
-            why = InternalServerError(f"another shard is to answer this, and does not: {error}")
-            refused: bytes = refusal_of(rpc)(status_of(why)).SerializeToString()
-            return refused
+            return _refused(rpc, f"another shard is to answer this, and does not: {error}")
 
     def _headers(self, call: Call) -> Metadata:
         carried = [each for each in call.all_metadata() if each[0].startswith(_CARRIED)]
         return [*carried, (FORWARDED, str(self._own))]
+
+
+def _refused(rpc: Any, why: str) -> bytes:
+    refused: bytes = refusal_of(rpc)(status_of(InternalServerError(why))).SerializeToString()
+    return refused
 
 
 def rpc_of(files: Any, path: str) -> Any:
