@@ -30,6 +30,8 @@ class Docstrings(griffe.Extension):
         for module in TWINS if pkg.name == "latermq" else ():
             real = import_module(f"latermq.{module}")
             for kind in pkg[module].classes.values():
+                if kind.is_alias:  # imported, and maybe for its type alone
+                    continue
                 for name, member in kind.members.items():
                     text = inspect.getdoc(getattr(getattr(real, kind.name), name, None))
                     if text and member.docstring is None and not name.startswith("_"):

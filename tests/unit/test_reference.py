@@ -5,11 +5,12 @@ import importlib
 import importlib.util
 import inspect
 import re
+import sys
 from collections.abc import Iterator
 from enum import Enum
 from itertools import pairwise
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Final
 
 import pytest
@@ -91,3 +92,32 @@ def test_every_module_says_what_it_offers() -> None:
     names = {path.stem for path in {*SDK.glob("*.py"), *packages} if path.name[0] != "_"}
     silent = {name for name in names if f"latermq.{name}" not in MODULES}
     assert silent == PARTS, "__all__ gives a module its page in the reference"
+
+
+def test_what_a_module_imports_for_its_type_alone_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`make docs` stopped at it: there is no such name in the module that runs."""
+
+    def docstring(text: str, parent: object) -> SimpleNamespace:
+        return SimpleNamespace(value=text)
+
+    griffe = ModuleType("griffe")
+    vars(griffe).update(Extension=object, Object=object, Module=object, Docstring=docstring)
+    monkeypatch.setitem(sys.modules, "griffe", griffe)
+    close = SimpleNamespace(docstring=None)
+    of_client = SimpleNamespace(
+        Client=SimpleNamespace(name="Client", is_alias=False, members={"send": close}),
+        Admin=SimpleNamespace(name="Admin", is_alias=True, members={"call": close}),
+    )
+
+    class Package(dict[str, SimpleNamespace]):
+        name = "latermq"
+
+    package = Package()
+    package["sync.client"] = SimpleNamespace(classes=vars(of_client))
+    package["sync.consumers"] = SimpleNamespace(classes={})
+    docstrings = loaded(ROOT / "docs" / "docstrings.py").Docstrings()
+    monkeypatch.setattr(docstrings, "on_instance", lambda obj: None, raising=False)
+    docstrings.on_package(pkg=package)
+    assert close.docstring.value.startswith("Store one message")
