@@ -56,9 +56,10 @@ PAGES: Final = (
     f"/clients?group={GROUP}", "/access", "/broker", "/jobs",
 )  # fmt: skip
 COMMANDS: Final = (
-    "group list", "group list --limit 10000", f"group show {GROUP}", "topic list",
-    f"topic show {TOPIC}", "pending list", "pending count", f"pending list --group {GROUP}",
-    "client list", f"dead list {GROUP}", "broker show", "top --once",
+    "group list", "group list --limit 10000", "group list --by behind --limit 40",
+    f"group show {GROUP}", "topic list", f"topic show {TOPIC}", "pending list", "pending count",
+    f"pending list --group {GROUP}", "client list", f"dead list {GROUP}", "broker show",
+    "top --once",
 )  # fmt: skip
 
 

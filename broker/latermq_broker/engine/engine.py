@@ -44,6 +44,7 @@ from latermq_broker.engine.state.model import (
     Topic,
 )
 from latermq_broker.engine.state.state import EngineState
+from latermq_broker.engine.views.group_ranking import GroupRanking
 from latermq_broker.engine.views.holdings import Holdings
 from latermq_broker.engine.views.log_copy import LogCopy
 from latermq_broker.engine.views.message_groups import MessageGroups
@@ -101,6 +102,7 @@ class Engine:
         self.progress = GroupProgress(state)
         self.messages = MessageQuery(state)
         self.lives = MessageLives(state)
+        self.ranking = GroupRanking(state, self.groups)
         self.watched = Watched(state)
         self.holdings = Holdings(state, journal)
         self._index_rebuild = IndexRebuild(state)

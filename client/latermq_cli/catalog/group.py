@@ -8,6 +8,13 @@ import click
 from latermq.admin import backoff_message, read_backoff
 from latermq.backoff import FIFO_RETRY, Backoff
 from latermq_cli import clock
+from latermq_cli.catalog.group_order import (
+    BY_NAME,
+    FIRST_MAX,
+    ORDERS,
+    first_groups,
+    in_order,
+)
 from latermq_cli.connection.connection import Connection
 from latermq_cli.connection.options import (
     broker_options,
@@ -202,11 +209,16 @@ def alter(
     _print_policy(altered, as_json)
 
 
-@group.command("list", epilog=example("latermq group list"))
+@group.command("list", epilog=example("latermq group list", "latermq group list --by behind"))
+@click.option(
+    "--by", "order", type=click.Choice([BY_NAME, *ORDERS]), default=BY_NAME, show_default=True,
+    help="Which come first: whose oldest message waits longest, which have most to receive, fail "
+    "most, have most dead letters.",
+)  # fmt: skip
 @limit_option
 @watch_option
 @broker_options
-def list_(limit: int, endpoint: str, as_json: bool) -> None:
+def list_(order: str, limit: int, endpoint: str, as_json: bool) -> None:
     """List the consumer groups: how far each is behind, and its policy.
 
     READY is what a group may receive now, BEHIND how long the oldest of it has waited; IN and OUT
@@ -214,10 +226,7 @@ def list_(limit: int, endpoint: str, as_json: bool) -> None:
     """
     with Connection(endpoint) as broker:
         shards = broker.shards
-        request = group_pb2.ListGroupsRequest()
-        groups, more = shards.pages(
-            broker.groups.ListGroups, request, "groups", limit, lambda each: each.name
-        )
+        groups, more = _listed(broker, order, limit)
     if as_json:
         print_json({"groups": [shards.jsonable(each) for each in groups], "more": more})
         shards.finish()
@@ -241,6 +250,23 @@ def list_(limit: int, endpoint: str, as_json: bool) -> None:
     if more:
         click.echo(f"… more than {limit:,}; raise --limit to see them")
     shards.finish()
+
+
+def _listed(broker: Connection, order: str, limit: int) -> tuple[list[group_pb2.Group], bool]:
+    """Return the first groups of each shard, and whether there are more."""
+    shards = broker.shards
+    if order == BY_NAME:
+        return shards.pages(
+            broker.groups.ListGroups, group_pb2.ListGroupsRequest(), "groups", limit,
+            lambda each: each.name,
+        )  # fmt: skip
+    if limit > FIRST_MAX:
+        raise click.UsageError(f"--by {order} lists at most {FIRST_MAX:,} groups")
+    parts = shards.each(lambda broker: first_groups(broker, order, limit + 1))
+    for number, groups in parts:
+        shards.remember(number, groups)
+    listed = in_order((group for _, groups in parts for group in groups), order)
+    return listed[:limit], len(listed) > limit
 
 
 @group.command(epilog=example("latermq group show billing"))

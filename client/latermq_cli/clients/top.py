@@ -13,13 +13,14 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from latermq_cli import clock
 from latermq_cli.broker import disk_words
 from latermq_cli.catalog.group import LAG_COLUMNS, lag_cells, rate
+from latermq_cli.catalog.group_order import ORDERS, first_groups, in_order, named_groups
 from latermq_cli.connection.connection import Connection
 from latermq_cli.connection.options import broker_options, example
 from latermq_cli.terminal.console import is_terminal, print_json, stdout_is_terminal
@@ -37,7 +38,8 @@ from latermq_text.durations import format_duration
 from latermq_text.letters import failure_of
 from latermq_text.whole import whole_group
 
-GROUPS_MAX: Final = 10_000
+GROUPS_MAX: Final = 10_000  # with --json
+REACH: Final = 20  # groups below the screen that are asked for: keys may come faster than answers
 ROWS_MAX: Final = 8  # of clients, and of failures, of one group
 LETTERS_MAX: Final = 200  # looked at for the failures of one group
 HELP: Final = "q quit · ↑↓ choose · enter look into · esc back · s sort"
@@ -56,28 +58,13 @@ _CUT_OFF: Final = re.compile(rb"\x1b(\[[0-?]*[ -/]*|O)?$")  # the rest of that k
 _READ_BYTES_MAX: Final = 1_024
 KEY_REST_S: Final = 0.05  # that a lone escape waits, too: it may be the begin of an arrow
 
-_Key = Callable[[group_pb2.Group], Any]
-
-
-def _oldest(group: group_pb2.Group) -> tuple[int, int]:
-    unread_ms = group.progress.oldest_unread_at_ms
-    return -unread_ms if unread_ms else -(1 << 62), group.progress.ready_count
-
-
-SORTS: Final[dict[str, _Key]] = {
-    "behind": _oldest,
-    "ready": lambda group: group.progress.ready_count,
-    "failing": lambda group: group.progress.failed_per_s,
-    "dead": lambda group: group.dead_letter_count,
-}
-
 
 class Top:
     """What is chosen, and the lines that show it."""
 
     def __init__(self, broker: Connection) -> None:
         self._broker = broker
-        self.sort = next(iter(SORTS))
+        self.sort = next(iter(ORDERS))
         self.inside = ""  # the group that is looked into
         self._chosen = 0
         self._names: list[str] = []  # of the rows
@@ -89,7 +76,7 @@ class Top:
     def press(self, key: str) -> bool:
         """Do what a key says; False: end."""
         if key == "sort":
-            names = list(SORTS)
+            names = list(ORDERS)
             self.sort = names[(names.index(self.sort) + 1) % len(names)]
         elif key in ("up", "down"):
             step = 1 if key == "down" else -1
@@ -141,22 +128,33 @@ class Top:
         )
 
     def listed(self) -> list[tuple[int, group_pb2.Group]]:
-        """Ask each shard for its groups; they with its number, worst first."""
+        """Ask each shard for all its groups; they with its number, worst first."""
 
         def of_one(broker: Connection) -> list[group_pb2.Group]:
             request = group_pb2.ListGroupsRequest()
             return list(broker.each(broker.groups.ListGroups, request, "groups", GROUPS_MAX))
 
         parts = self._broker.shards.each(of_one)
-        rows = [(number, group) for number, groups in parts for group in groups]
-        return sorted(rows, key=lambda row: SORTS[self.sort](row[1]), reverse=True)
+        shard_of = {id(group): number for number, groups in parts for group in groups}
+        groups = in_order((group for _, groups in parts for group in groups), self.sort)
+        return [(shard_of[id(group)], group) for group in groups]
+
+    def _worst(self, count: int) -> list[group_pb2.Group]:
+        """Ask for the groups that come first, each of all shards together."""
+        shards = self._broker.shards
+        parts = shards.each(lambda broker: first_groups(broker, self.sort, count))
+        if shards.several:  # one that is first in a shard may be last in another
+            names = {group.name for _, groups in parts for group in groups}
+            parts = shards.each(lambda broker: named_groups(broker, names))
+        by_name: dict[str, list[group_pb2.Group]] = {}
+        for _, groups in parts:
+            for group in groups:
+                by_name.setdefault(group.name, []).append(group)
+        return in_order(map(whole_group, by_name.values()), self.sort)
 
     def _groups(self, width: int, rows_max: int) -> Iterator[str]:
-        """Show the groups, each of all shards together, the worst first."""
-        by_name: dict[str, list[group_pb2.Group]] = {}
-        for _, group in self.listed():
-            by_name.setdefault(group.name, []).append(group)
-        groups = sorted(map(whole_group, by_name.values()), key=SORTS[self.sort], reverse=True)
+        """Show the groups, the worst first; so many are asked for as may be reached by keys."""
+        groups = self._worst(self._chosen + rows_max + REACH)
         self._names = [group.name for group in groups]
         self._chosen = min(self._chosen, max(0, len(groups) - 1))
         first = max(0, self._chosen - max(1, rows_max) + 1)

@@ -9,7 +9,7 @@ from latermq._values.endpoints import Endpoints
 from latermq_broker.delivery.failure import Failure
 from latermq_broker.services.clients.session import ClientKind, Session
 from latermq_cli import clock
-from latermq_cli.clients.top import HELP, KEY_REST_S, Top, _run, keys_of, typed_in
+from latermq_cli.clients.top import HELP, KEY_REST_S, REACH, Top, _run, keys_of, typed_in
 from latermq_cli.connection.connection import Connection
 from latermq_h2.grpc_code import GrpcCode
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
@@ -270,6 +270,23 @@ def test_a_small_screen_shows_what_is_chosen(rig: CliRig) -> None:
         lines = screen.lines(80, 12)
         assert len(lines) == 12
         assert sum(line.startswith("> ") for line in lines) == 1
+
+
+def test_of_many_groups_a_screen_asks_for_those_it_may_show(rig: CliRig) -> None:
+    for number in range(200):
+        rig.make_group(f"group-{number:03}")
+    rig.make_group("last")
+    rig.send_message("m-1")
+    rig.fail(group="last")
+    with Connection("127.0.0.1:8081") as broker:
+        screen = Top(broker)
+        assert screen.lines(80, 24)[5].startswith("> last")
+        assert len(screen._names) == 24 - 6 + REACH
+        for _ in range(300):  # down to the end, a screen after the other
+            screen.press("down")
+            lines = screen.lines(80, 24)
+        assert len(screen._names) == 201
+        assert next(line for line in lines if line.startswith("> ")).startswith("> group-199")
 
 
 def test_top_without_a_terminal(rig: CliRig) -> None:

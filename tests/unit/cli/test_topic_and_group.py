@@ -259,3 +259,21 @@ def test_a_reset_reads_again(rig: CliRig) -> None:
     assert "say earliest, now, -1h" in rig.refused(
         "group", "reset", "b", "--topic", "o", "--to", "soon"
     )
+
+
+def test_groups_are_listed_by_what_needs_a_look_first(rig: CliRig) -> None:
+    for name in ("a", "b", "c"):
+        rig.make_group(name)
+    rig.send_message("m-1")
+    rig.fail(group="c")
+    rig.receive("b")
+
+    def names(*words: str) -> list[str]:
+        return [group["name"] for group in rig.json("group", "list", *words)["groups"]]
+
+    assert names() == ["a", "b", "c"]
+    assert names("--by", "failing") == ["c", "a", "b"]
+    assert names("--by", "ready", "--limit", "1") == ["c"]
+    assert rig.json("group", "list", "--by", "dead", "--limit", "2")["more"] is True
+    assert rig.json("group", "list", "--by", "dead", "--limit", "3")["more"] is False
+    assert "at most 1,000" in rig.refused("group", "list", "--by", "behind", "--limit", "1001")

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from latermq_broker.catalog.catalog import BackoffKind
 from latermq_broker.engine.catalog.groups import PAIRS_AT_ONCE
 from latermq_broker.engine.state.model import Backoff, Group, OnDead, TopicProgress
+from latermq_broker.engine.views.group_ranking import GroupOrder
 from latermq_broker.engine.views.message_groups import MessageGroupRow, MessageGroupState
 from latermq_broker.errors import BadRequestError
 from latermq_broker.services.call import names
 from latermq_broker.services.call.answers import Caller, ok_status
-from latermq_broker.services.call.paging import page_of, page_size
+from latermq_broker.services.call.paging import PAGE_SIZE_MAX, page_of, page_size
 from latermq_broker.services.clients.pushed_settings import push_settings
 from latermq_broker.services.clients.rooms import Rooms
 from latermq_broker.services.wire.wire_stored import stored_message
@@ -88,8 +89,8 @@ class GroupsService:
     async def list_groups(
         self, request: group_pb2.ListGroupsRequest, _: Caller
     ) -> group_pb2.ListGroupsResponse:
-        """Answer ListGroups of group.proto."""
-        page, token = page_of(self._engine.catalog.groups(), lambda group: group.name, request)
+        """Answer ListGroups of group.proto. Raises BadRequestError: the order, size or token."""
+        page, token = await self._chosen(request)
         response = group_pb2.ListGroupsResponse(status=ok_status(), next_page_token=token)
         progress: dict[int, list[TopicProgress]] = {group.id: [] for group in page}
         for part in self._engine.groups.progress(page, self._committer.now_ms()):
@@ -101,6 +102,24 @@ class GroupsService:
             response.groups.extend([self._listed(group, progress[group.id]) for group in groups])
             await asyncio.sleep(0)
         return response
+
+    async def _chosen(self, request: group_pb2.ListGroupsRequest) -> tuple[list[Group], str]:
+        """Return the groups that a listing asks for, and the token for more."""
+        catalog, ranking = self._engine.catalog, self._engine.ranking
+        if request.names:
+            if len(request.names) > PAGE_SIZE_MAX:
+                raise BadRequestError(f"{len(request.names)} names; at most {PAGE_SIZE_MAX}")
+            named = map(catalog.group, sorted(set(request.names)))
+            return [group for group in named if group is not None], ""
+        order = names.choice(GroupOrder, request.order, "order")
+        if order is None:
+            return page_of(catalog.groups(), lambda group: group.name, request)
+        if request.page_token:
+            raise BadRequestError("only groups by name have a second page")
+        size = page_size(request.page_size)
+        for _ in ranking.renew(self._committer.now_ms()):
+            await asyncio.sleep(0)
+        return ranking.first(order, size), ""
 
     def get_group(self, request: group_pb2.GetGroupRequest, _: Caller) -> group_pb2.GroupResponse:
         """Answer GetGroup of group.proto.

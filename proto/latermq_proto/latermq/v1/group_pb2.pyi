@@ -12,9 +12,22 @@ class OnDead(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ON_DEAD_UNSPECIFIED: _ClassVar[OnDead]
     SKIP: _ClassVar[OnDead]
     PARK: _ClassVar[OnDead]
+
+class GroupOrder(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    BY_NAME: _ClassVar[GroupOrder]
+    BY_AGE: _ClassVar[GroupOrder]
+    BY_READY: _ClassVar[GroupOrder]
+    BY_FAILURES: _ClassVar[GroupOrder]
+    BY_DEAD_LETTERS: _ClassVar[GroupOrder]
 ON_DEAD_UNSPECIFIED: OnDead
 SKIP: OnDead
 PARK: OnDead
+BY_NAME: GroupOrder
+BY_AGE: GroupOrder
+BY_READY: GroupOrder
+BY_FAILURES: GroupOrder
+BY_DEAD_LETTERS: GroupOrder
 
 class Backoff(_message.Message):
     __slots__ = ("ladder", "exponential", "fixed_ms", "jitter")
@@ -145,12 +158,16 @@ class GroupResponse(_message.Message):
     def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., group: _Optional[_Union[Group, _Mapping]] = ...) -> None: ...
 
 class ListGroupsRequest(_message.Message):
-    __slots__ = ("page_size", "page_token")
+    __slots__ = ("page_size", "page_token", "order", "names")
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
     page_size: int
     page_token: str
-    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+    order: GroupOrder
+    names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., order: _Optional[_Union[GroupOrder, str, int]] = ..., names: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListGroupsResponse(_message.Message):
     __slots__ = ("status", "groups", "next_page_token")

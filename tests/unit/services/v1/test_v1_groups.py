@@ -127,6 +127,53 @@ def test_listing_is_by_name_in_pages(rig: V1Rig) -> None:
     assert not page.next_page_token
 
 
+def listing(rig: V1Rig, **fields: Any) -> group_pb2.ListGroupsResponse:
+    request = group_pb2.ListGroupsRequest(**fields)
+    return rig.call(f"{GROUPS}/ListGroups", request, group_pb2.ListGroupsResponse)
+
+
+def names_of(page: group_pb2.ListGroupsResponse) -> list[str]:
+    assert page.status.code == Code.OK
+    assert not page.next_page_token
+    return [group.name for group in page.groups]
+
+
+def test_listing_is_by_what_needs_a_look_first(rig: V1Rig) -> None:
+    for name in ("billing", "mails", "idle"):
+        rig.make_group(name, attempts=1 if name == "billing" else 3)
+    rig.send_message("m-1")
+    rig.receive("mails")  # which has read all there is, and is not behind
+    rig.advance(60_000)
+    rig.fail(Failure("Broken", "it broke"))  # at once a dead letter
+    rig.send_message("m-2")
+    rig.send_message("m-3")
+    rig.fail(group="mails")
+    rig.fail(group="mails")
+    orders = (
+        (group_pb2.BY_AGE, ["billing", "mails", "idle"]),  # mails was given each once
+        (group_pb2.BY_READY, ["mails", "billing", "idle"]),
+        (group_pb2.BY_FAILURES, ["mails", "billing", "idle"]),
+        (group_pb2.BY_DEAD_LETTERS, ["billing", "idle", "mails"]),
+    )
+    for order, names in orders:
+        assert names_of(listing(rig, order=order)) == names
+        assert names_of(listing(rig, order=order, page_size=2)) == names[:2]
+
+
+def test_only_by_name_there_is_a_second_page(rig: V1Rig) -> None:
+    page = listing(rig, order=group_pb2.BY_AGE, page_token="YQ")
+    assert page.status.code == Code.BAD_REQUEST
+    assert listing(rig, order=99).status.code == Code.BAD_REQUEST
+
+
+def test_those_are_listed_that_were_named_and_are_there(rig: V1Rig) -> None:
+    for name in ("b", "a", "c"):
+        create(rig, name)
+    assert names_of(listing(rig, names=["c", "gone", "a", "c"])) == ["a", "c"]
+    page = listing(rig, names=[f"g-{number}" for number in range(1_001)])
+    assert page.status.code == Code.BAD_REQUEST
+
+
 def test_a_negative_page_size_is_refused(rig: V1Rig) -> None:
     request = group_pb2.ListGroupsRequest(page_size=-1)
     page = rig.call(f"{GROUPS}/ListGroups", request, group_pb2.ListGroupsResponse)
