@@ -100,7 +100,7 @@ class Settler(Protocol):
 class Delivery(Received):
     """A message leased to this consumer. Its fields are those of `Received`."""
 
-    __slots__ = ("_endpoints", "_handle", "_outcome", "_settler", "_verdict")
+    __slots__ = ("_began_s", "_endpoints", "_handle", "_outcome", "_settler", "_verdict")
 
     def __init__(self, arrival: Arrival, endpoints: Endpoints, settler: Settler) -> None:
         received = arrival.received
@@ -177,6 +177,7 @@ class Delivery(Received):
         await self._settler.extend(self, invisible)
 
     async def __aenter__(self) -> "Delivery":
+        self._began_s = asyncio.get_running_loop().time()
         return self
 
     async def __aexit__(
@@ -203,4 +204,24 @@ class Delivery(Received):
             except asyncio.CancelledError:
                 await self._settler.give_back(self)  # does nothing if the broker heard us
                 raise
+        if error is None:
+            self._tell_done(self._began_s)
         return True
+
+    def _tell_done(self, began_s: float, where: str = "") -> None:
+        """Log that it is, if it is.
+
+        Args:
+            began_s: of the loop's time, when work on it began.
+            where: what the line says further.
+        """
+        if log.isEnabledFor(logging.DEBUG) and self._outcome is Outcome.ACKNOWLEDGED:
+            took_ms = round((asyncio.get_running_loop().time() - began_s) * 1_000, 1)
+            log.debug(
+                "message %s of topic %s done: attempt %d, %.1f ms%s",
+                self.message_id, self.topic, self.attempt, took_ms, where,
+                extra={
+                    "topic": self.topic, "message_id": self.message_id, "attempt": self.attempt,
+                    "ms": took_ms,
+                },
+            )  # fmt: skip

@@ -15,7 +15,7 @@ from latermq._consuming.settle import end_all, give_all_back
 from latermq._values import arguments
 from latermq._values.durations import span_of
 from latermq._values.failure import text_of
-from latermq.delivery import Delivery, Outcome, Verdict
+from latermq.delivery import Delivery, Verdict
 from latermq.message import ConsumeResult
 from latermq.middleware import Around, BatchNext, HandleNext
 
@@ -219,8 +219,6 @@ class Calls:
         return not self._inbox.closed
 
     async def _consume(self, listener: Listener, delivery: Delivery) -> None:
-        loop = asyncio.get_running_loop()
-        began_s = loop.time()
         async with delivery:
             try:
                 result = await failed_if_cancelled(_called(listener, delivery))
@@ -231,17 +229,10 @@ class Calls:
             later = result is None and self._handling.result_due
             if (later or result is ConsumeResult.RECONSUME_LATER) and not delivery.settled:
                 await delivery._settler.end(delivery, None, later=True)
-        if delivery._outcome is Outcome.ACKNOWLEDGED:
-            log.debug(
-                "message %s of topic %s done: attempt %d, %.1f ms",
-                delivery.message_id, delivery.topic, delivery.attempt,
-                (loop.time() - began_s) * 1_000,
-            )  # fmt: skip
 
     async def _consume_batch(self, listener: BatchNext, deliveries: list[Delivery]) -> None:
         count, topic = len(deliveries), deliveries[0].topic
-        loop = asyncio.get_running_loop()
-        began_s = loop.time()
+        began_s = asyncio.get_running_loop().time()
         try:
             try:
                 done = await failed_if_cancelled(listener(deliveries))
@@ -253,8 +244,8 @@ class Calls:
                     await end_all(deliveries, done, NotDoneError(why))
                 else:
                     await end_all(deliveries, done, None)
-                    took_ms = (loop.time() - began_s) * 1_000
-                    log.debug("a batch of %d done, topic %s: %.1f ms", count, topic, took_ms)
+                for delivery in deliveries:
+                    delivery._tell_done(began_s, f", in a batch of {count}")
             except Exception as error:
                 verdict = Verdict() if self._handling.judge is None else self._handling.judge(error)
                 for delivery in deliveries:

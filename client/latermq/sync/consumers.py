@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from datetime import timedelta
 from functools import partial
+from time import monotonic
 from types import TracebackType
 from typing import Final, Generic, Self, TypeAlias, TypeVar
 
@@ -75,6 +76,7 @@ class Delivery(Received):
         self._loop.call(self._delivery.extend(invisible))
 
     def __enter__(self) -> "Delivery":
+        self._delivery._began_s = monotonic()  # the clock of its loop, too
         return self
 
     def __exit__(

@@ -88,11 +88,23 @@ async def test_success_is_a_line_with_what_it_took(
 
     async with latermq_time.working(app):
         receipt = await bill.send("17")
-        await pack.send("18")
-        await pack.send("19")
+        parcels = [await pack.send("18"), await pack.send("19")]
         await latermq_time.advance("1s")
-    assert f"message {receipt.message_id} of topic orders done: attempt 1, 250.0 ms" in caplog.text
-    assert "a batch of 2 done, topic parcels: 500.0 ms" in caplog.text
+    async with latermq_time.connect() as mq:
+        looped = await mq.send("films", b"20")
+        async for delivery in mq.push_consumer("films", group="billing"):
+            async with delivery:
+                pass
+            break
+    done = [each.getMessage() for each in caplog.records if " done: " in each.getMessage()]
+    assert done == [
+        f"message {receipt.message_id} of topic orders done: attempt 1, 250.0 ms",
+        *(
+            f"message {each.message_id} of topic parcels done: attempt 1, 500.0 ms, in a batch of 2"
+            for each in parcels
+        ),
+        f"message {looped.message_id} of topic films done: attempt 1, 0.0 ms",
+    ]
 
 
 async def test_a_loop_takes_no_concurrency(latermq_time: HeldBroker) -> None:
