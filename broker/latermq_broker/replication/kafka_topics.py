@@ -24,6 +24,8 @@ CALL_S: Final = 30.0
 # Kafka gives up first, then its client, both before whoever waits does.
 REQUEST_S: Final = 25.0
 OPERATION_S: Final = 20.0
+LOGIN_S: Final = 1.0  # then what its client said is looked at
+LOGINS_MAX: Final = 25
 SILENCE: Final = frozenset(
     [
         KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._TRANSPORT,
@@ -98,10 +100,13 @@ def ensure_topics(settings: Mapping[str, Any], wanted: Wanted) -> None:
 
     Raises:
         UnansweredError: Kafka does not answer.
-        ConfigError: it refuses, or the log's topic is not as it must be.
+        ConfigError: it refuses, or who answers is not to be trusted, or the log's topic is not as
+            it must be.
     """
     try:
-        admin = AdminClient(dict(settings))
+        said: list[Any] = []  # by Kafka's client, of its connections
+        admin = AdminClient({**settings, "error_cb": said.append})
+        _log_in(admin, said)
         _create(admin, wanted.log_topic, wanted.shards, wanted.replicas, wanted.log_config)
         _create(admin, wanted.canary_topic, wanted.shards, wanted.replicas, wanted.canary_config)
         there = _config_of(admin, wanted.log_topic)
@@ -123,6 +128,33 @@ def ensure_topics(settings: Mapping[str, Any], wanted: Wanted) -> None:
             wanted.log_topic,
         )
     _ensure_members(admin, wanted, settings)
+
+
+def _log_in(admin: Any, said: list[Any]) -> None:
+    """Have a node answer, as whom the settings say; its client would try for ever.
+
+    Raises:
+        ConfigError: the login is refused, or its certificate is of nobody known.
+        UnansweredError: nobody answers.
+    """
+    for _ in range(LOGINS_MAX):
+        try:
+            admin.list_topics(timeout=LOGIN_S)
+        except KafkaException:
+            admin.poll(0)  # what it has to say
+            for error in said:
+                if _is_refusal(error):
+                    raise ConfigError(SETTING, f"Kafka cannot be used: {error.str()}") from None
+        else:
+            return
+    why = f": {said[-1].str()}" if said else ""
+    raise UnansweredError(SETTING, f"Kafka did not answer within {LOGINS_MAX * LOGIN_S:.0f} s{why}")
+
+
+def _is_refusal(error: Any) -> bool:
+    """Tell what somebody has to mend from a node that is starting, or away."""
+    strange = error.code() == KafkaError._SSL and "certificate" in error.str()
+    return strange or error.code() == KafkaError._AUTHENTICATION
 
 
 def warn_of_clock(settings: Mapping[str, Any], wanted: Wanted, now_ms: Callable[[], int]) -> None:

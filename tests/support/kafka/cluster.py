@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from support import built_once
 from support.built_once import UnavailableError as UnavailableError
 from support.cluster_process import free_ports
+from support.kafka.security import Security
 from support.machine import patient
 
 HERE: Final = Path(__file__).parent
@@ -77,9 +78,10 @@ class KafkaNode:
         assert self._process is not None
         return self._process.pid
 
-    def format(self) -> None:
+    def format(self, *more: str) -> None:
         """Make the directory one of the cluster's."""
-        words = ("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", self._properties)
+        tool = "kafka.tools.StorageTool"
+        words = (tool, "format", "-t", CLUSTER_ID, "-c", self._properties, *more)
         subprocess.run(self._java(*words), capture_output=True, check=True)
 
     def spawn(self) -> None:
@@ -146,6 +148,7 @@ class KafkaCluster:
         directory: the nodes' directories are made in it.
         settings: of server.properties, instead of ours.
         host: the address where the nodes listen.
+        security: what they ask of clients, and show; None: nothing, in clear text.
     Raises:
         UnavailableError: there is no Kafka to be had here.
     """
@@ -156,8 +159,12 @@ class KafkaCluster:
         count: int = 1,
         settings: Mapping[str, str] | None = None,
         host: str = HOST,
+        security: Security | None = None,
     ) -> None:
         fetch()
+        self._security = security
+        protocol = "PLAINTEXT" if security is None else "SASL_SSL"
+        secure = {} if security is None else security.node_settings
         taken = free_ports(2 * count)
         ports = list(zip(taken[::2], taken[1::2], strict=True))
         voters = ",".join(f"{i}@{host}:{ports[i - 1][1]}" for i in range(1, count + 1))
@@ -170,12 +177,13 @@ class KafkaCluster:
                     **SETTINGS,
                     "node.id": str(number),
                     "controller.quorum.voters": voters,
-                    "listeners": f"PLAINTEXT://{host}:{port},CONTROLLER://{host}:{control}",
-                    "advertised.listeners": f"PLAINTEXT://{host}:{port}",
+                    "listeners": f"{protocol}://{host}:{port},CONTROLLER://{host}:{control}",
+                    "advertised.listeners": f"{protocol}://{host}:{port}",
                     "log.dirs": str(directory / str(number) / "data"),
                     "offsets.topic.replication.factor": str(min(count, 3)),
                     "transaction.state.log.replication.factor": str(min(count, 3)),
                     "transaction.state.log.min.isr": str(min(count, 2)),
+                    **secure,
                     **(settings or {}),
                 },
             )
@@ -184,8 +192,9 @@ class KafkaCluster:
 
     def start(self) -> Self:
         """Format the directories, and wait until every node serves."""
+        users = () if self._security is None else ("--add-scram", self._security.scram)
         for node in self.nodes:
-            node.format()
+            node.format(*users)
         for node in self.nodes:
             node.spawn()
         for node in self.nodes:

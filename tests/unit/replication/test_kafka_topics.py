@@ -46,6 +46,8 @@ class Silent:
 
     def __init__(self, _: dict[str, Any]) -> None: ...
 
+    def list_topics(self, **_: float) -> None: ...
+
     def create_topics(self, topics: list[Any], **timeouts: float) -> dict[str, Future[None]]:
         Silent.asked = timeouts
         answer = Future[None]()
@@ -73,6 +75,46 @@ def test_who_is_not_answered_is_told_so(
         ensure_topics({}, WANTED)
     assert type(raised.value) is kind
     assert 0 < Silent.asked["operation_timeout"] < Silent.asked["request_timeout"] < 30
+
+
+class Refusing:
+    """One that gets nowhere, for what its client says once it has tried a few times."""
+
+    said: ClassVar[KafkaError]
+    tries: ClassVar[int] = 0
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._on_error = settings["error_cb"]
+
+    def list_topics(self, **_: float) -> None:
+        Refusing.tries += 1
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    def poll(self, _: float) -> None:
+        if Refusing.tries > 2:
+            self._on_error(Refusing.said)
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "kind"),
+    [
+        (KafkaError._AUTHENTICATION, "SASL authentication error: no", ConfigError),
+        (KafkaError._SSL, "SSL handshake failed: certificate verify failed", ConfigError),
+        (KafkaError._SSL, "SSL handshake failed: Disconnected", UnansweredError),
+        (KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down", UnansweredError),
+    ],
+)
+def test_who_is_not_let_in_is_told_so_at_once(
+    monkeypatch: pytest.MonkeyPatch, code: int, text: str, kind: type[ConfigError]
+) -> None:
+    """It was told that nobody answers, after half a minute, and to try again."""
+    monkeypatch.setattr(Refusing, "said", KafkaError(code, text), raising=False)
+    monkeypatch.setattr(Refusing, "tries", 0)
+    monkeypatch.setattr(kafka_topics, "AdminClient", Refusing)
+    with pytest.raises(ConfigError, match=text) as raised:
+        ensure_topics({}, WANTED)
+    assert type(raised.value) is kind
+    assert Refusing.tries == (3 if kind is ConfigError else kafka_topics.LOGINS_MAX)
 
 
 def test_brokers_that_do_not_hear_of_each_other_start(
