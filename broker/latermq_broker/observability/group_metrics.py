@@ -110,7 +110,7 @@ TO_ACK: Final = Family(
     "acknowledged in one call counts with the age of its first message.",
 )  # fmt: skip
 LETTERS: Final = Family(
-    "latermq_group_dead_letters", "gauge",
+    "latermq_group_dead_letters_left", "gauge",
     "Dead letters of a consumer group that somebody has to look at: neither redriven nor dropped.",
 )  # fmt: skip
 ENTERED: Final = Family(

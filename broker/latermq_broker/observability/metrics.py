@@ -333,12 +333,12 @@ def _histograms(seen: Overview) -> Iterator[tuple[str, str, Histogram]]:
 def _transport(seen: TransportFigures) -> Iterator[tuple[Family, float]]:
     for name, help, value in (
         (
-            "calls",
+            "calls_open",
             "Calls that are open now, waiting receives included.",
             seen.calls_open,
         ),
         (
-            "connections",
+            "connections_open",
             "Connections that are open now.",
             seen.connections_open,
         ),

@@ -55,7 +55,7 @@ OF_BROKER: Final = {
     "failed": _rate("attempts_failed"),
     "lag": _peak("group_ready_messages"),
     "lateness_ms": _p99_ms("delivery_lateness"),
-    "dead": _peak("group_dead_letters"),
+    "dead": _peak("group_dead_letters_left"),
     "free_percent": "100 * min(latermq_disk_free_bytes{$of} / latermq_disk_total_bytes{$of})",
 }
 OF_GROUP: Final = {
@@ -65,7 +65,7 @@ OF_GROUP: Final = {
     "acknowledged": _rate("group_acks"),
     "failed": _rate("group_failures"),
     "lateness_ms": _p99_ms("group_send_to_ack"),
-    "dead": _peak("group_dead_letters"),
+    "dead": _peak("group_dead_letters_left"),
 }
 
 

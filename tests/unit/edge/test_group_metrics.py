@@ -6,12 +6,24 @@ import pytest
 
 from latermq_broker.config.config import DeliveryConfig
 from latermq_broker.engine.state import group_flow as flow
+from latermq_broker.engine.state.figures import DURATION_MS, Histogram
 from latermq_broker.engine.state.model import Failure
 from latermq_broker.observability.exposition import as_openmetrics
 from latermq_broker.observability.metrics import Edges, render
+from latermq_broker.observability.replication_figures import OWNER, ReplicationFigures
+from latermq_broker.observability.transport_figures import TransportFigures
 from support.engine_rig import EngineRig, short_store
 
 PAIR = '{group="billing",topic="orders"}'
+TRANSPORT = TransportFigures(
+    calls=9, connections=5, calls_open=1, connections_open=2, deadline_timers=1, tasks=4, others={}
+)
+REPLICATION = ReplicationFigures(OWNER, "shop", 4, 8_192, 20, Histogram(DURATION_MS))
+SUFFIXES = {  # of what a family's samples may be called
+    "gauge": [""],
+    "counter": ["", "_total"],
+    "histogram": ["", "_bucket", "_sum", "_count"],
+}
 
 
 def page_of(rig: EngineRig, subscriptions_max: int = 1_000) -> dict[str, float]:
@@ -119,13 +131,13 @@ def test_dead_letters_and_redriven_ones() -> None:
         rig.engine.forward("billing", delivered.handle, rig.now_ms)
     rig.engine.write()
     page = page_of(rig)
-    assert page['latermq_group_dead_letters{group="billing"}'] == 2
+    assert page['latermq_group_dead_letters_left{group="billing"}'] == 2
     assert page[f"latermq_group_dead_letters_total{PAIR}"] == 2
     assert page[f'latermq_group_failures_total{{{PAIR[1:-1]},class="not_told"}}'] == 2
     rig.engine.dead.redrive("billing", 0, "", rig.now_ms)
     rig.engine.write()
     page = page_of(rig)
-    assert page['latermq_group_dead_letters{group="billing"}'] == 1
+    assert page['latermq_group_dead_letters_left{group="billing"}'] == 1
     assert page[f"latermq_group_redriven_total{PAIR}"] == 1
     assert page[f"latermq_group_ready_messages{PAIR}"] == 1
 
@@ -224,7 +236,7 @@ def test_every_family_is_whole_and_explains_itself(openmetrics: bool) -> None:
     rig = EngineRig()
     rig.send("a", "b")
     rig.ack(*rig.receive())
-    edges = Edges(rig.now_ms)
+    edges = Edges(rig.now_ms, transport=TRANSPORT, replication=REPLICATION)
     page = render(rig.engine, edges)
     text = "".join(as_openmetrics(page) if openmetrics else page)
     heads = [line.split(" ", 3) for line in text.splitlines() if line.startswith("# ")]
@@ -233,6 +245,11 @@ def test_every_family_is_whole_and_explains_itself(openmetrics: bool) -> None:
              if word == "HELP"}  # fmt: skip
     kinds = {head[2]: head[3] for head in heads if head[1] == "TYPE"}
     assert helps.keys() == kinds.keys()
+    taken = [
+        f"{head[2]}{suffix}"
+        for head in heads if head[1] == "TYPE" for suffix in SUFFIXES[head[3]]
+    ]  # fmt: skip
+    assert len(taken) == len(set(taken)), [name for name in taken if taken.count(name) > 1]
     for name, help in helps.items():
         assert help.endswith("."), name
         assert len(help.split()) >= 2, name

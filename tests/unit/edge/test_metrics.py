@@ -67,13 +67,13 @@ def test_the_transport_is_on_the_page() -> None:
         others={("fault", "ENHANCE_YOUR_CALM: pings"): 3, ("status", "CANCELLED"): 2},
     )  # fmt: skip
     page = page_of(EngineRig().engine, Edges(0, transport=figures))
-    assert page["latermq_calls"] == 1
+    assert page["latermq_calls_open"] == 1
     assert page["latermq_calls_total"] == 9
     assert page["latermq_connections_total"] == 5
     assert page["latermq_tasks"] == 4
     fault = 'latermq_transport_events_total{kind="fault",reason="ENHANCE_YOUR_CALM: pings"}'
     assert page[fault] == 3
-    assert "latermq_calls" not in page_of(EngineRig().engine, Edges(0))
+    assert "latermq_calls_open" not in page_of(EngineRig().engine, Edges(0))
 
 
 def test_a_replicated_log_is_on_the_page_of_its_owner_and_of_a_standby() -> None:
