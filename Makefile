@@ -276,7 +276,7 @@ worker-ends: $(READY) ## 50 workers asked to end under load: nothing lost, no at
 	ENDS=$(or $(ENDS),50) $(PYTEST) -s -o timeout=900 tests/integration/test_worker.py -k asked_to_end
 
 .PHONY: worker-away
-worker-away: $(READY) ## a worker under load whose broker is away for a minute: nothing lost, two lines (AWAY=60; two minutes)
+worker-away: $(READY) ## a worker under load whose broker is killed or stopped for a minute: nothing lost, two lines (AWAY=60; five minutes)
 	AWAY=$(or $(AWAY),60) $(PYTEST) -s -o timeout=900 tests/integration/test_worker.py -k away_under_load
 
 .PHONY: crash

@@ -86,8 +86,12 @@ class Settler(Protocol):
 
     async def give_back(self, delivery: "Delivery") -> None: ...
 
-    async def return_it(self, delivery: "Delivery") -> None:
-        """Give it back, and insist while the broker cannot take it."""
+    async def return_it(self, delivery: "Delivery", *, quietly: bool = False) -> None:
+        """Give it back, and insist while the broker cannot take it.
+
+        Args:
+            quietly: its lease may be over, which is no news.
+        """
 
     async def end(
         self, delivery: "Delivery", error: Exception | None, *, later: bool = False

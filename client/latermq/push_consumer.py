@@ -14,7 +14,6 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from functools import partial
 from time import monotonic
 from types import TracebackType
 from typing import Final, Self
@@ -37,7 +36,7 @@ from latermq._consuming.figures import ConsumerStats, Figures
 from latermq._consuming.identities import Identities, Identity
 from latermq._consuming.inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX, Inbox, Prefetch, Window
 from latermq._consuming.pulling import Pulling
-from latermq._consuming.settle import LeaseSettler, give_all_back
+from latermq._consuming.settle import give_all_back
 from latermq._consuming.signals import asked_if_nobody_hears
 from latermq._values import arguments
 from latermq.delivery import Delivery, Outcome
@@ -48,12 +47,6 @@ log = logging.getLogger("latermq.client")
 
 CONCURRENCY: Final = 20
 GRACE: Final = timedelta(seconds=30)
-
-
-def _let_go(inbox: Inbox, settler: LeaseSettler) -> None:
-    """Begin nothing of what is held by leases that may be over: it would be done twice."""
-    for delivery in inbox.withdraw(lambda each: each._settler is settler):
-        settler.let_go(delivery)
 
 
 def _at_work(holder: object) -> bool:
@@ -145,8 +138,8 @@ class PushConsumer:
         self, open_session: Callable[[], Session], window: Callable[[], Window]
     ) -> Identities | Pulling:
         """Return where deliveries come from."""
-        let_go = partial(_let_go, self._inbox)
-        return Identities(open_session, window, self._arrived, self._left, let_go)
+        withdraw = self._inbox.withdraw
+        return Identities(open_session, window, self._arrived, self._left, withdraw)
 
     @property
     def stats(self) -> list[ConsumerStats]:

@@ -253,29 +253,39 @@ async def test_a_broker_that_is_away_is_two_lines_and_no_loss(name: str, tmp_pat
             assert any(re.fullmatch(wanted, each) for each in lines), (line, worker.log)
 
 
+@pytest.mark.parametrize(
+    ("how", "limit"),
+    [
+        ("killed with -9", ""),
+        ("killed with -9, its window full", ", cached_count_max=100"),  # it receives nothing then
+        ("stopped", ""),  # as a machine that stands still: its connections stay
+    ],
+)
 async def test_a_broker_away_under_load_costs_two_lines_and_no_message(
-    name: str, tmp_path: Path
+    how: str, limit: str, name: str, tmp_path: Path
 ) -> None:
     """For AWAY seconds, or until the worker says that it is away."""
+    stopped = how == "stopped"
     away_s = float(os.environ.get("AWAY", "0"))
     with BrokerProcess(tmp_path / "data") as broker:
         broker.start()
         async with latermq.connect(broker.endpoint) as mq:
             for number in range(UNDER_LOAD):
                 await mq.send(name, order(number, ms=20))
-        with working(tmp_path / "a", SHOP, name, broker.endpoint) as worker:
+        with working(tmp_path / "a", SHOP, name, broker.endpoint, limit=limit) as worker:
 
             def done() -> list[int]:
                 lines = [line for line in worker.said if line.startswith("done")]
                 return [int(line.split()[1]) for line in lines]
 
             await until(lambda: len(done()) >= UNDER_LOAD // 4, lambda: worker.log)
-            broker.kill()
+            os.kill(broker.pid, signal.SIGSTOP) if stopped else broker.kill()
             killed_s = perf_counter()
-            await until(lambda: "no broker answers" in worker.log)
+            away = "no answer from" if stopped else "no broker answers"
+            await until(lambda: away in worker.log)
             await asyncio.sleep(killed_s + away_s - perf_counter())
             meanwhile = len(done())
-            broker.start()
+            os.kill(broker.pid, signal.SIGCONT) if stopped else broker.start()
             gone_s = perf_counter() - killed_s
             async with latermq.connect(broker.endpoint) as mq:
                 for number in range(UNDER_LOAD, UNDER_LOAD + AFTER):
@@ -287,11 +297,11 @@ async def test_a_broker_away_under_load_costs_two_lines_and_no_message(
             lines = [line.split(" ", 2)[2] for line in worker.log.splitlines()]
             assert len(lines) == 5, worker.log  # ready, away, back, asked to end, ended
             assert [line.split()[0] for line in lines].count("WARNING") == 1
-            assert "no broker answers" in lines[1]
+            assert away in lines[1]
             assert "answers again after" in lines[2]
             burnt = sum(not line.startswith(("began-1", "done")) for line in worker.said)
             print(
-                f"a broker killed with -9 under load and away for {gone_s:.1f} s: of "
+                f"a broker {how} under load, away for {gone_s:.1f} s: of "
                 f"{len(everything)} messages none lost, {len(done()) - len(everything)} done "
                 f"again, {burnt} attempts more; {meanwhile} done before it was back; {lines}"
             )

@@ -73,6 +73,10 @@ class ScriptedBroker:
         """End the next calls of that RPC with these: an error of the connection, or a status."""
         self._refusals[name].extend(failures)
 
+    def forgive(self, name: str) -> None:
+        """Refuse that RPC no more."""
+        self._refusals[name].clear()
+
     def deliver(self, body: bytes, *, topic: str = "orders", **system: Any) -> None:
         """Let a receive have this message."""
         self._delivered += 1

@@ -7,9 +7,10 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Final
 
+from latermq._connection.silence import nobody_answered
 from latermq._connection.transport import Metadata, Stream, Transport
 from latermq._values.endpoints import Endpoints
-from latermq.errors import LaterMQError, UnavailableError
+from latermq.errors import LaterMQError
 
 log = logging.getLogger("latermq.client")
 
@@ -19,7 +20,7 @@ SILENT_S: Final = 1.0
 
 def log_failure(logger: logging.Logger, what: str, error: LaterMQError, **about: object) -> None:
     """Log what failed and is tried again; at DEBUG where no broker answers, which is said once."""
-    level = logging.DEBUG if isinstance(error, UnavailableError) else logging.INFO
+    level = logging.DEBUG if nobody_answered(error) else logging.INFO
     where = "".join(f", {name} {value}" for name, value in about.items())
     logger.log(level, "%s%s: %s", what, where, error, extra={**about, "reason": str(error)})
 
@@ -112,8 +113,9 @@ class Noting:
     ) -> bytes:
         try:
             answer = await self._inner.unary(path, request, metadata, timeout)
-        except UnavailableError as error:
-            self._outages.lost(self._endpoints, error)
+        except LaterMQError as error:
+            if nobody_answered(error):
+                self._outages.lost(self._endpoints, error)
             raise
         self._outages.reached(self._endpoints)
         return answer
@@ -127,8 +129,9 @@ class Noting:
                 async for answer in answers:
                     self._outages.reached(self._endpoints)
                     yield answer
-        except UnavailableError as error:
-            self._outages.lost(self._endpoints, error)
+        except LaterMQError as error:
+            if nobody_answered(error):
+                self._outages.lost(self._endpoints, error)
             raise
 
     def bidi_stream(self, path: str, metadata: Metadata) -> Stream:

@@ -14,6 +14,7 @@ from typing import Final
 
 from latermq._connection.meetings import meet_all
 from latermq._connection.outages import Noting, Outages, log_failure
+from latermq._connection.silence import Silence, nobody_answered
 from latermq._connection.tasks import Tasks
 from latermq._connection.telemetry import Telemetry
 from latermq._connection.transport import Metadata, Transport
@@ -70,6 +71,7 @@ class Session:
         self.on_orphan: Callable[[Endpoints, wire.Orphan], None] | None = None
         self.on_known: Callable[[], None] | None = None  # a broker has answered our settings
         self.on_taken: Callable[[str], None] | None = None
+        self.silence = Silence()
         self._connections = connections
         self._headers = wire.ClientHeaders(profile)
         self.tasks = Tasks()  # until it is closed
@@ -172,7 +174,14 @@ class Session:
         self._check_open()
         limit = self.timeout if timeout is None else timeout
         transport = self._connections.to(endpoints)
-        return await transport.unary(path, request, self._headers.next(headers), limit)
+        try:
+            answer = await transport.unary(path, request, self._headers.next(headers), limit)
+        except LaterMQError as error:
+            if nobody_answered(error):
+                self.silence.failed(endpoints)
+            raise
+        self.silence.heard(endpoints)
+        return answer
 
     async def ask_any(self, path: str, request: bytes) -> bytes:
         """Ask the access point; where that does not answer, another broker that is there."""
@@ -218,6 +227,7 @@ class Session:
 
         await asyncio.gather(*(leave(*each) for each in self._streams.items()))
         self._closed = True
+        self.silence.close()
         await self.tasks.cancel()
         while self._streams:
             self.outages.forget(self._streams.popitem()[0])
@@ -251,7 +261,7 @@ class Session:
             stream = Telemetry(
                 lambda: transport.bidi_stream(wire.TELEMETRY, self._headers.next(())),
                 lambda: wire.settings_command(self.profile),
-                self._adopt,
+                lambda settings: self._adopt(endpoints, settings),
                 lambda request: self._asked(endpoints, request),
             )
             self._streams[endpoints] = stream
@@ -260,7 +270,8 @@ class Session:
             self._conversations[endpoints] = running
         await self._streams[endpoints].ready(self.timeout)
 
-    def _adopt(self, settings: Settings) -> None:
+    def _adopt(self, endpoints: Endpoints, settings: Settings) -> None:
+        self.silence.heard(endpoints)
         self.settings = settings
         if self.on_known is not None:
             self.on_known()

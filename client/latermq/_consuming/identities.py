@@ -8,6 +8,9 @@ what it never got.
 
     present ──receive broke──→ stopped ──successor receives──→ retired ──nothing held──→ farewell
 
+A broker that has answered nothing for `SILENT_S` may have ended our leases: what nobody has begun
+is handed to nobody then, and given back when it answers; the identity counts as broken, too.
+
 Work that outlasts one lost connection after the other would leave an old identity for each, with
 its streams, heartbeats and messages. So when RETIRED_MAX of them hold something and the present
 one breaks too, nothing new is received until everything of one is settled; the log says so.
@@ -16,7 +19,7 @@ one breaks too, nothing new is received until everything of one is settled; the 
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from latermq._connection.outages import log_failure
@@ -25,7 +28,8 @@ from latermq._connection.tasks import Tasks
 from latermq._consuming.assignment import Assignment
 from latermq._consuming.inbox import Window
 from latermq._consuming.receiver import Receiver
-from latermq._consuming.settle import LeaseSettler
+from latermq._consuming.settle import LeaseSettler, give_all_back
+from latermq._values.endpoints import Endpoints
 from latermq._wire.messages import Arrival
 from latermq.backoff import RECONNECT_BACKOFF
 from latermq.delivery import Delivery, Outcome
@@ -37,12 +41,10 @@ RETIRED_MAX: Final = 16  # that hold something
 # A retired identity tries to say farewell for so long; after that its silence says it. While more
 # than RETIRED_MAX live, each is given FAREWELL_S_MAX.
 RETIRED_FAREWELL_S_MAX: Final = 30.0
-# So long lasts a renewed lease at least when its broker goes: it is looked at before its end.
-LEFT_S: Final = 10.0
 
 Arrived = Callable[["Identity", Delivery, str], None]
 Left = Callable[[Delivery, Outcome], None]
-Doubtful = Callable[[LeaseSettler], None]
+Withdraw = Callable[[Callable[[Delivery], bool]], list[Delivery]]
 
 
 class Identity:
@@ -55,14 +57,18 @@ class Identity:
         arrived: Arrived,
         left: Left,
         broken: Callable[[], None],
+        withdraw: Withdraw,
     ) -> None:
         self.session = session
+        session.silence.tell = self._silent
         self.settler = LeaseSettler(session, self._left)
         self.broke = False  # a reply may have been lost: not to receive under this one again
         self._assignment = Assignment(session, window, self._arrived, self._receive_broke)
         self._tell_arrived = arrived
         self._tell_left = left
         self._tell_broken = broken
+        self._withdraw = withdraw
+        self._tasks = Tasks()
         self._held: dict[Delivery, Window] = {}
         self._idle = asyncio.Event()
         self._idle.set()
@@ -87,6 +93,7 @@ class Identity:
     async def leave(self, farewell_s_max: float = FAREWELL_S_MAX) -> None:
         """Stop and say farewell; nothing held can be settled after it."""
         await self.stop()
+        await self._tasks.cancel()
         await self.session.close(farewell_s_max)
 
     def _arrived(self, arrival: Arrival, receiver: Receiver) -> None:
@@ -106,12 +113,25 @@ class Identity:
         self.broke = True
         self._tell_broken()
 
+    def _silent(self, endpoints: Endpoints) -> None:
+        """Have nobody begin what is held of a broker that has been silent: its leases may be over,
+        and who began it would do what comes again."""
+        waiting = self._withdraw(
+            lambda each: each._settler is self.settler and each._endpoints == endpoints
+        )
+        self._tasks.start(self._return(endpoints, waiting), "latermq return after an outage")
+        self._receive_broke()
+
+    async def _return(self, endpoints: Endpoints, waiting: Sequence[Delivery]) -> None:
+        await self.session.silence.over(endpoints)
+        await give_all_back(waiting, insist=True)
+
 
 class Identities:
     """The present identity, and those before it that still hold something.
 
     Args:
-        doubtful: told of an identity whose broker is away for so long that its leases may be over.
+        withdraw: takes what waits and is chosen away from those who would begin it.
     """
 
     def __init__(
@@ -120,13 +140,13 @@ class Identities:
         window: Callable[[], Window],
         arrived: Arrived,
         left: Left,
-        doubtful: Doubtful,
+        withdraw: Withdraw,
     ) -> None:
         self._open_session = open_session
         self._window = window
         self._arrived = arrived
         self._tell_left = left
-        self._tell_doubtful = doubtful
+        self._withdraw = withdraw
         self._settled = asyncio.Event()  # something, since it was cleared
         self._tasks = Tasks()
         self._identities: set[Identity] = set()
@@ -149,7 +169,12 @@ class Identities:
 
     def _new_identity(self) -> Identity:
         identity = Identity(
-            self._open_session(), self._window, self._arrived, self._left, self._broken
+            self._open_session(),
+            self._window,
+            self._arrived,
+            self._left,
+            self._broken,
+            self._withdraw,
         )
         self._identities.add(identity)
         return identity
@@ -167,16 +192,10 @@ class Identities:
         while self.present.broke:
             old = self.present
             await old.stop()
-            doubt = self._tasks.start(self._doubt(old), "latermq leases in doubt")
             await self._few_hold()
             self.present = await self._successor()
-            doubt.cancel()
             self._tasks.start(self._retire(old), "latermq retired identity")
         self._renewing = False
-
-    async def _doubt(self, old: Identity) -> None:
-        await asyncio.sleep(LEFT_S)
-        self._tell_doubtful(old.settler)
 
     async def _few_hold(self) -> None:
         """Wait until at most RETIRED_MAX identities hold something."""

@@ -60,7 +60,7 @@ class _Nobody:
     async def give_back(self, delivery: Delivery) -> None:
         self._settle(delivery, Outcome.RETURNED)
 
-    async def return_it(self, delivery: Delivery) -> None:
+    async def return_it(self, delivery: Delivery, *, quietly: bool = False) -> None:
         self._settle(delivery, Outcome.RETURNED)
 
     async def end(

@@ -10,6 +10,7 @@ from typing import Final
 
 from latermq._connection.outages import log_failure
 from latermq._connection.session import Session
+from latermq._connection.silence import nobody_answered
 from latermq._consuming.inbox import Window
 from latermq._values.route import Queue
 from latermq._wire import messages as wire
@@ -86,6 +87,8 @@ class Receiver:
                 self._heard_s = None
                 failures += 1
                 never_sent = isinstance(error, UnavailableError) and error.stored is False
+                if nobody_answered(error):
+                    self._session.silence.failed(self.queue.endpoints)
                 if may_be_lost(error) and not never_sent:
                     self._broken()
                 await self._pause(error, failures)

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 from latermq._connection.batching import Batches, Batching
 from latermq._connection.outages import log_failure
 from latermq._connection.session import Session
+from latermq._connection.silence import nobody_answered
 from latermq._connection.transport import Metadata
 from latermq._values.endpoints import Endpoints
 from latermq._values.failure import Failure, describe, rejection, text_of
@@ -22,7 +23,6 @@ from latermq.errors import (
     InvalidReceiptHandleError,
     LaterMQError,
     RequestError,
-    UnavailableError,
 )
 
 log = logging.getLogger("latermq.client")
@@ -125,14 +125,10 @@ class LeaseSettler:
             log_failure(log, "lease not returned", error)
         self._left(delivery, Outcome.RETURNED)
 
-    def let_go(self, delivery: Delivery) -> None:
-        """Hold it no longer, without a word: it comes again when its lease ends, or this client has
-        said farewell."""
-        self._left(delivery, Outcome.LOST)
-
-    async def return_it(self, delivery: Delivery) -> None:
+    async def return_it(self, delivery: Delivery, *, quietly: bool = False) -> None:
         """Give it back and insist: others of its message group wait for it."""
-        await self._insist(delivery, lambda: self._return_once(delivery))
+        level = logging.DEBUG if quietly else logging.WARNING
+        await self._insist(delivery, lambda: self._return_once(delivery), level)
 
     async def refuse(self, delivery: Delivery, error: Exception) -> None:
         """Settle what cannot be handed out. In an ordered group it is given up: those behind it are
@@ -161,9 +157,13 @@ class LeaseSettler:
             account = failure or (None if error is None else describe(error))
             await self._insist(delivery, lambda: self.nack(delivery, after, account))
 
-    async def _insist(self, delivery: Delivery, settle: Callable[[], Awaitable[None]]) -> None:
+    async def _insist(
+        self,
+        delivery: Delivery,
+        settle: Callable[[], Awaitable[None]],
+        level: int = logging.WARNING,  # of a lease that was lost
+    ) -> None:
         about = {"topic": delivery.topic, "message_id": delivery.message_id}
-        level = logging.WARNING
         for attempt in range(1, self._tries_max + 1):
             try:
                 await settle()
@@ -178,7 +178,7 @@ class LeaseSettler:
                 break
             except LaterMQError as error:
                 log_failure(log, "not settled yet", error, **about)
-                if isinstance(error, UnavailableError):
+                if nobody_answered(error):
                     level = logging.DEBUG  # of the outage, which is said once
                 if attempt < self._tries_max:
                     wait = SETTLE_BACKOFF.wait(attempt, random.random())
@@ -253,12 +253,20 @@ async def end_all(deliveries: Sequence[Delivery], done: int, error: Exception | 
             await delivery._settler.end(delivery, error)
 
 
-async def give_all_back(deliveries: Iterable[Delivery]) -> None:
-    """Give back several, some at a time."""
+async def give_all_back(deliveries: Iterable[Delivery], *, insist: bool = False) -> None:
+    """Give back several, some at a time.
+
+    Args:
+        insist: until the broker has answered; of leases that are over meanwhile, nothing is said.
+    """
     gate = asyncio.Semaphore(RETURNS_AT_ONCE_MAX)
 
     async def return_one(delivery: Delivery) -> None:
+        settler = delivery._settler
         async with gate:
-            await delivery._settler.give_back(delivery)
+            if insist:
+                await settler.return_it(delivery, quietly=True)
+            else:
+                await settler.give_back(delivery)
 
     await asyncio.gather(*map(return_one, deliveries))

@@ -4,9 +4,13 @@ import logging
 
 import pytest
 
-from latermq._connection.outages import Outages, log_failure
+from latermq._connection.outages import Noting, Outages, log_failure
+from latermq._connection.status import error_of
 from latermq._values.endpoints import Endpoints
-from latermq.errors import TopicNotFoundError, UnavailableError
+from latermq._wire.session_calls import HEARTBEAT
+from latermq.errors import RequestTimeoutError, TopicNotFoundError, UnavailableError
+from latermq_h2.grpc_code import GrpcCode
+from support.scripted_broker import ScriptedBroker, ScriptedTransport
 
 HERE = Endpoints.parse("127.0.0.1:8081")
 THERE = Endpoints.parse("127.0.0.1:8082")
@@ -49,6 +53,24 @@ def test_an_outage_is_two_lines(
         ),
         ("INFO", "the broker at 127.0.0.1:8081 answers again after 60.0 s"),
     ]
+
+
+async def test_a_broker_that_answers_nothing_in_time_is_away_too(
+    outages: Outages, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As one whose machine stands still; a call that took too long is no news by itself."""
+
+    broker = ScriptedBroker()
+    broker.refuse("Heartbeat", *[error_of(GrpcCode.DEADLINE_EXCEEDED, "", HERE)] * 2)
+    calls = Noting(ScriptedTransport(broker, HERE), HERE, outages)
+    for _ in range(2):
+        assert not caplog.records
+        with pytest.raises(RequestTimeoutError):
+            await calls.unary(HEARTBEAT, b"", (), 1.0)
+        clock.now_s += 3.0
+    [line] = caplog.records
+    assert line.levelname == "WARNING"
+    assert line.getMessage().startswith("no answer from 127.0.0.1:8081 in time")
 
 
 def test_a_broker_that_is_back_within_a_second_is_no_news(

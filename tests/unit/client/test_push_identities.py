@@ -10,7 +10,7 @@ from latermq._connection.transport import Metadata
 from latermq._consuming.identities import RETIRED_MAX
 from latermq._values.endpoints import Endpoints
 from latermq.client import Client
-from latermq.errors import UnavailableError
+from latermq.errors import LaterMQError, UnavailableError
 from latermq_h2.grpc_code import GrpcCode
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from support.scripted_broker import ScriptedBroker, ScriptedStream, ScriptedTransport
@@ -190,25 +190,84 @@ async def test_the_old_identity_is_known_again_before_its_farewell(
         assert told[-1] <= farewell.at
 
 
-@pytest.mark.parametrize("failures", [0, 30], ids=["soon there again", "away for long"])
+LATE = error_of(GrpcCode.DEADLINE_EXCEEDED, "", Endpoints.parse("127.0.0.1:8081"))
+
+
+@pytest.mark.parametrize("failure", [GONE, LATE], ids=["nobody there", "no answer"])
+@pytest.mark.parametrize("held_max", [2, 1000], ids=["full", "with room"])
 @virtually
-async def test_what_nobody_began_is_let_go_while_the_broker_is_away_for_long(
-    broker: ScriptedBroker, connect: Connect, failures: int
+async def test_what_nobody_began_is_given_back_when_the_broker_was_away_for_long(
+    broker: ScriptedBroker, connect: Connect, failure: LaterMQError, held_max: int
 ) -> None:
-    """Its lease may be over: whoever began it then would do what comes again."""
+    """Its lease may be over: whoever began it would do what comes again. If it is not, the attempt
+    is not counted. A consumer that has no room receives nothing that could break."""
     async with connect() as mq:
-        consumer = mq.push_consumer("orders", group="billing")
+        consumer = mq.push_consumer("orders", group="billing", cached_count_max=held_max)
         broker.deliver(b"begun")
         broker.deliver(b"waiting")
         begun = await anext(consumer)
         await asyncio.sleep(1)
+        calls = "ReceiveMessage", "Heartbeat", "QueryRoute", "QueryAssignment"
+        for name in calls:
+            broker.refuse(name, *[failure] * 1_000)
+        await asyncio.sleep(60)
+        (stats,) = consumer.stats
+        assert (stats.in_hand, stats.waiting, stats.held_count) == (1, 0, 2)
+        assert not broker.named("ChangeInvisibleDuration")
+        for name in calls:
+            broker.forgive(name)
+        await asyncio.sleep(60)
+        (stats,) = consumer.stats
+        assert (stats.in_hand, stats.returned, stats.held_count) == (1, 1, 1)
+        [returned] = broker.named("ChangeInvisibleDuration")
+        assert returned.request.receipt_handle == "handle-2"
+        assert returned.request.suspend
+        old, _ = identities(broker, "ReceiveMessage")
+        assert returned.headers["x-mq-client-id"] == old
+        await begun.ack()
+        await asyncio.sleep(1)
+        assert identities(broker, "NotifyClientTermination") == [old]
+
+
+@virtually
+async def test_what_nobody_began_stays_if_the_broker_is_soon_there_again(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing")
+        broker.deliver(b"waiting")
+        await consumer.start()
+        await asyncio.sleep(1)
         broker.refuse("ReceiveMessage", GONE)
-        broker.refuse("QueryRoute", *[GONE] * failures)
+        broker.refuse("QueryAssignment", GONE)
         await asyncio.sleep(120)
         assert len(identities(broker, "ReceiveMessage")) == 2
         (stats,) = consumer.stats
-        assert (stats.in_hand, stats.waiting, stats.lost) == (1, *((0, 1) if failures else (1, 0)))
-        await begun.ack()
+        assert (stats.waiting, stats.held_count) == (1, 1)
+        await (await anext(consumer)).ack()
+
+
+@virtually
+async def test_a_lease_that_ended_in_an_outage_is_given_back_to_nobody_and_is_no_news(
+    broker: ScriptedBroker, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing")
+        broker.deliver(b"waiting")
+        await consumer.start()
+        await asyncio.sleep(1)
+        calls = "ReceiveMessage", "Heartbeat", "QueryRoute", "QueryAssignment"
+        for name in calls:
+            broker.refuse(name, *[GONE] * 1_000)
+        await asyncio.sleep(60)
+        over = v2.Status(code=v2.INVALID_RECEIPT_HANDLE, message="over")
+        broker.refuse("ChangeInvisibleDuration", over)
+        for name in calls:
+            broker.forgive(name)
+        await asyncio.sleep(60)
+        (stats,) = consumer.stats
+        assert (stats.waiting, stats.lost, stats.held_count) == (0, 1, 0)
+    assert [line.levelname for line in caplog.records if "lease" in line.getMessage()] == []
 
 
 @virtually
