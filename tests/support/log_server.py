@@ -57,12 +57,12 @@ class LogServer:
         return len(self.entries) - 1
 
     async def tail(self, offset: int, writer: asyncio.StreamWriter) -> None:
-        if 0 < offset < self.begin:
-            writer.write(b'{"gone": true}\n')
-            return
-        offset = max(offset, self.begin)
+        offset = offset or self.begin
         while True:
             while offset < len(self.entries):
+                if offset < self.begin:  # also of a reader that trimming has overtaken
+                    writer.write(b'{"gone": true}\n')
+                    return
                 entry = {"offset": offset, "entry": self.entries[offset]}
                 writer.write(json.dumps(entry).encode() + b"\n")
                 offset += 1
