@@ -26,11 +26,12 @@ log = logging.getLogger("latermq.console")
 PERIOD_S: Final = 5.0
 KEPT_MS: Final = 3_600_000
 SAMPLES_MAX: Final = 720
-GROUP_ROUNDS: Final = 3  # groups are looked at in each third round
+GROUP_ROUNDS: Final = 3  # in each third round many groups are listed, and lags remembered
+GROUPS_FEW: Final = 500  # so many are listed in each round
 GROUPS_LISTED_MAX: Final = 10_000
 GROUPS_LOOKED_MAX: Final = 20  # one by one, in one round
 HISTORIES_MAX: Final = 500  # groups whose lag is remembered: those with the most
-GROUP_SAMPLES_MAX: Final = 240
+GROUP_SAMPLES_MAX: Final = 240  # of lags
 POINTS_MAX: Final = 120
 PAGE: Final = 1_000
 COUNTERS: Final = {
@@ -65,7 +66,7 @@ class Sample(NamedTuple):
 class Deaths:
     """How many letters a group has in one shard: (at_ms, count), one for each change."""
 
-    counts: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=GROUP_SAMPLES_MAX))
+    counts: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=SAMPLES_MAX))
 
     @property
     def lately(self) -> int:
@@ -181,13 +182,23 @@ class Watch:
         except TimeoutError:
             return
 
+    def lists_groups(self, rounds: int) -> bool:
+        """Tell whether groups are listed in this round: few always, to agree with what is counted.
+
+        Whoever may not list them is asked for as seldom as many are.
+        """
+        few = len(self.groups) <= GROUPS_FEW and not self.groups_error
+        return few or rounds % GROUP_ROUNDS == 0
+
     async def _run(self) -> None:
         rounds = 0
         while True:
             try:
                 await self._look_at_brokers()
-                if rounds % GROUP_ROUNDS == 0:
+                if self.lists_groups(rounds):
                     await self._look_at_groups()
+                if rounds % GROUP_ROUNDS == 0:
+                    await self._remember_groups()
                 self.error = ""
                 rounds += 1
             except UnauthorizedError as error:
@@ -251,7 +262,10 @@ class Watch:
                     deaths.note(now_ms, 0)
                 deaths.note(now_ms, group.dead_letter_count)
         self.groups = states
-        behind = sorted(states.values(), key=lambda state: -state.lag)
+
+    async def _remember_groups(self) -> None:
+        """Note how far groups are behind, and look whether consumers of a few filter alike."""
+        behind = sorted(self.groups.values(), key=lambda state: -state.lag)
         for state in behind[:HISTORIES_MAX]:
             state.lags.append(state.lag)
         for state in behind[HISTORIES_MAX:]:

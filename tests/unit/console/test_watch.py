@@ -126,6 +126,23 @@ def titles(made: Watch) -> list[str]:
     return [finding.title for finding in findings(made, T)]
 
 
+@pytest.mark.parametrize(
+    ("count", "error", "rounds"),
+    [
+        (0, "", [0, 1, 2, 3, 4, 5]),
+        (watch.GROUPS_FEW, "", [0, 1, 2, 3, 4, 5]),
+        (watch.GROUPS_FEW + 1, "", [0, 3]),
+        (0, "you may not", [0, 3]),
+    ],
+)
+def test_few_groups_are_listed_as_often_as_letters_are_counted(
+    count: int, error: str, rounds: list[int]
+) -> None:
+    made = watched(*(group(f"group-{number}") for number in range(count)))
+    made.groups_error = error
+    assert [number for number in range(6) if made.lists_groups(number)] == rounds
+
+
 def test_nothing_needs_a_person() -> None:
     assert titles(watched(group(ready_count=3, oldest_unread_at_ms=T - 1_000))) == []
 
