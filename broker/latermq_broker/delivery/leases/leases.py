@@ -124,6 +124,26 @@ class Deliveries(Mapping[int, Delivery]):
                 if number in numbers and slab.state[row] == State.LEASED
             ]
 
+    def waits_of(
+        self, owner: tuple[int, int]
+    ) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """List what is READY of an owner (`DeliveryKey.is_of`) as (deadline, id), and what is armed
+        as (due, id), both in order. Looks at every row: 0.1 us each."""
+        slab = self._slab
+        places = enumerate(slab.places.values)
+        numbers = {number for number, place in places if place.is_of(owner)}
+        rows = [
+            row
+            for row, number in enumerate(slab.place[1 : slab.rows + 1].tolist(), 1)
+            if number in numbers and slab.state[row]
+        ]
+        ready = [row for row in rows if slab.state[row] == State.READY]
+        armed = [row for row in rows if slab.armed[row]]
+        return (
+            sorted((slab.deadline_ms[row], slab.id[row]) for row in ready),
+            sorted((slab.deadline_ms[row] + 1 - slab.armed[row], slab.id[row]) for row in armed),
+        )
+
     def _row_slices(self, rows: int) -> Iterator[tuple[int, int]]:
         """Yield first and end of so many rows at a time; rows may come and go in between."""
         assert rows > 0

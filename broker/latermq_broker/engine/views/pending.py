@@ -7,7 +7,7 @@ and by time among those, so that no page has to put all of them in order.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from heapq import heapify, heappop, merge
 from itertools import islice
@@ -34,6 +34,7 @@ from latermq_broker.engine.views.pending_place import (
     by_time,
     parse_token,
     token_of,
+    waits_of_group,
     where_now,
 )
 from latermq_broker.errors import (
@@ -221,6 +222,16 @@ class PendingView:
         row, after = place
         leases = self._state.leases
         sources: list[Iterator[Waiting]] = []
+        own = None if row else waits_of_group(self._state, filter.group)
+        if own is not None:
+            ready, armed = own
+            if filter.kind in (None, PendingKind.BACKOFF):
+                sources.append(self._ripe(ready, after))
+            if filter.kind in (None, PendingKind.BACKOFF, PendingKind.IN_FLIGHT):
+                sources.append(self._held(after, armed))
+            for waiting in merge(*sources):
+                yield row, waiting
+            return
         if filter.kind in (None, PendingKind.BACKOFF) and row < REST:
             if not row and leases.count(State.READY) <= SCAN_MAX:
                 sources.append(self._ripe(leases.ready(), after))
@@ -243,11 +254,16 @@ class PendingView:
         for due_ms, position in self._state.timer.in_order(start):
             yield due_ms, 0, position
 
-    def _held(self, after: Waiting) -> Iterator[Waiting]:
+    def _held(
+        self, after: Waiting, armed: Iterable[tuple[int, int]] | None = None
+    ) -> Iterator[Waiting]:
+        """Yield what has a deadline; of those that are given, if some are."""
         start = (-1, -1)
         if after[0] >= 0:
             start = (after[0] - self._state.wall.ahead_ms, after[2] if after[1] == 1 else -1)
-        for due_ms, delivery_id in self._state.leases.deadlines.in_order(start):
+        if armed is None:
+            armed = self._state.leases.deadlines.in_order(start)
+        for due_ms, delivery_id in armed:
             waiting = self._state.wall.at(due_ms), 1, delivery_id
             if waiting > after:
                 yield waiting

@@ -1,14 +1,19 @@
-"""Where a listing of what waits has come to, and the token that says so to a client."""
+"""Where a listing of what waits has come to, and the token that says so to a client; and where to
+look for what waits of one group."""
 
 from contextlib import suppress
 from itertools import islice
 from typing import Final
 
+from latermq_broker.delivery.leases.lease import State
 from latermq_broker.engine.state.state import EngineState
 from latermq_broker.errors import BadRequestError, CorruptRecordError
 from latermq_broker.store.records.retention_records import first_position
 
 SCAN_MAX: Final = 20_000
+GROUP_ROWS_MAX: Final = 100_000  # of deliveries that are looked at for a group: some 10 ms
+OfGroup = tuple[list[tuple[int, int]], list[tuple[int, int]]]
+_WAITING: Final = (State.LEASED, State.BACKOFF, State.READY)
 
 # (due, 0: delayed | 1: delivery | 2: half, position | delivery id | where it was stored first)
 Waiting = tuple[int, int, int]
@@ -60,3 +65,17 @@ def where_now(state: EngineState, waiting: Waiting) -> Waiting | None:
             if first_position(state.store.log.read(at)) == position:
                 return due_ms, 0, at
     return None
+
+
+def waits_of_group(state: EngineState, name: str) -> OfGroup | None:
+    """Find what waits of a group: (ready, armed), as `Deliveries.waits_of` says.
+
+    None: there is none of that name, or to look at all deliveries for it would take long.
+    """
+    group, leases = state.catalog.group(name), state.leases
+    if group is None or leases.slab.rows > GROUP_ROWS_MAX or leases.count(State.READY) > SCAN_MAX:
+        return None
+    own = (each for key, each in state.subscriptions.items() if key[0] == group.id)
+    if not any(each.counts[waiting] for each in own for waiting in _WAITING):
+        return [], []
+    return leases.deliveries.waits_of((group.id, 0))

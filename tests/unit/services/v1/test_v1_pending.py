@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from latermq_broker.engine.state.model import Failure
+from latermq_broker.engine.views import pending_place
 from latermq_proto.apache.rocketmq.v2.definition_pb2 import Code
 from latermq_proto.latermq.v1 import pending_pb2
 from support.v1_rig import V1Rig
@@ -110,6 +111,43 @@ def test_unknown_is_never_reported_as_empty(rig: V1Rig, filter: dict[str, Any], 
     request = pending_pb2.CountPendingRequest(filter=pending_pb2.PendingFilter(**filter))
     counted = rig.call(f"{PENDING}/CountPending", request, pending_pb2.CountPendingResponse)
     assert counted.status.code == code
+
+
+@pytest.mark.parametrize("rows_max", [pending_place.GROUP_ROWS_MAX, 0])
+def test_what_waits_of_a_group_is_found_among_all_that_waits(
+    rig: V1Rig, monkeypatch: pytest.MonkeyPatch, rows_max: int
+) -> None:
+    """By looking at its deliveries alone, or at all of them, where there are very many."""
+    monkeypatch.setattr(pending_place, "GROUP_ROWS_MAX", rows_max)
+    groups = ("slow", "mails", "idle")
+    rig.make_group("slow", wait_ms=30_000)
+    rig.make_group("mails", wait_ms=5)
+    rig.make_group("idle")
+    for number in range(12):
+        rig.send_message(f"m-{number:02}")
+        rig.send_message(f"later-{number}", wait_ms=90_000)
+    for group in ("slow", "mails"):
+        rig.fail(group=group)
+        rig.fail(group=group)
+        rig.receive(group, count=3)
+        rig.advance(20)  # what failed in mails is ready again
+    every = page(rig, 1_000).messages
+    for group in groups:
+        own = [each.message_id for each in every if each.group == group]
+        assert len(own) == (0 if group == "idle" else 5)
+        assert ids(rig, group=group) == own
+        for kind in (pending_pb2.BACKOFF, pending_pb2.IN_FLIGHT):
+            of_kind = [
+                each.message_id for each in every if (each.group, each.kind) == (group, kind)
+            ]
+            assert ids(rig, group=group, kind=kind) == of_kind
+        assert ids(rig, group=group, kind=pending_pb2.DELAYED) == []
+        token, found = "", list[str]()
+        while len(found) < len(own):
+            part = page(rig, 2, token, group=group)
+            found += [each.message_id for each in part.messages]
+            token = part.next_page_token
+        assert found == own
 
 
 def test_pages_follow_each_other(rig: V1Rig) -> None:
