@@ -322,7 +322,7 @@ kafka-long: $(READY) ## records of Kafka through kill -9 of workers, brokers and
 
 # FAILOVERS=200 is half an hour, the other scenarios with TIMES=5 five minutes.
 .PHONY: cluster-long
-cluster-long: $(READY) ## fail-overs on three nodes of Kafka under load, and a table (FAILOVERS=200 TIMES=5 SEED=1; root, two hours)
+cluster-long: $(READY) ## fail-overs on three nodes of Kafka under load, and a table (FAILOVERS=200 TIMES=5 SEED=1 CALM=1 NODES=3; root, two hours)
 	PYTHONPATH=$(TESTS_PATH) nice $(BIN)/python -m cluster.long
 
 .PHONY: compose-test

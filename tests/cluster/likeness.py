@@ -17,6 +17,8 @@ from support.simulation import settled
 from support.wire_client import now_ms
 
 PEACE_S: Final = 1.0
+# Which handles ended together is told by how leases are laid out, so by when a broker was started.
+LAID_OUT_ANEW: Final = (*LAID_OUT, "done")
 
 
 def stop_alike(
@@ -42,30 +44,39 @@ def last_segment(directory: Path) -> tuple[str, bytes] | None:
     return (files[-1].name, files[-1].read_bytes()) if files else None
 
 
-def differences(directories: Sequence[Path], config: Path) -> list[str]:
-    """Open a copy of each from its newest checkpoint; list what others have otherwise."""
+def copies_of(directories: Sequence[Path]) -> list[Path]:
+    """Copy what brokers that are stopped have, so that they may go on while it is compared."""
+    copies = [directory.with_name(f"{directory.name}-copy") for directory in directories]
+    for directory, copy in zip(directories, copies, strict=True):
+        shutil.copytree(directory, copy)
+    return copies
+
+
+def differences(copies: Sequence[Path], config: Path) -> list[str]:
+    """Open each from its newest checkpoint, then remove it; list what others have otherwise."""
     at_ms = now_ms()
-    first, *others = [knowledge(directory, config, at_ms) for directory in directories]
+    first, *others = [knowledge(copy, config, at_ms) for copy in copies]
     return [
-        f"{directory} has another {name} than {directories[0]}"
-        for directory, other in zip(directories[1:], others, strict=True)
+        f"{copy} has another {name} than {copies[0]}"
+        for copy, other in zip(copies[1:], others, strict=True)
         for name in sorted(first.keys() | other.keys())
         if first.get(name) != other.get(name)
     ]
 
 
-def knowledge(directory: Path, config: Path, at_ms: int) -> dict[str, object]:
+def knowledge(copy: Path, config: Path, at_ms: int) -> dict[str, object]:
     """What a broker that starts there knows when it has done what was due: sections of a snapshot,
     byte for byte, and facts. What falls due the owner alone writes down."""
-    copy = directory.with_name(f"{directory.name}-copy")
-    shutil.copytree(directory, copy)
     chosen = load(config, {}, {})
     store = Store.open(copy, chosen.store, RealFiles(), at_ms)
     engine = Engine.open(store, chosen, at_ms)
     try:
         known = {f"fact {name}": fact for name, fact in settled(engine, at_ms).items()}
-        bytes_of = sections(engine)
-        return known | {name: bytes_of[name] for name in bytes_of if not name.startswith(LAID_OUT)}
+        return known | {
+            name: section
+            for name, section in sections(engine).items()
+            if not name.startswith(LAID_OUT_ANEW)
+        }
     finally:
         engine.abandon()
         shutil.rmtree(copy)

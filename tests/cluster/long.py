@@ -1,6 +1,9 @@
 """`make cluster-long`: faults of brokers and of a Kafka of three nodes, under load, and tables.
 
 FAILOVERS=200 TIMES=5 SEED=1 python -m cluster.long [SCENARIO …]
+CALM=1 … on a machine with nothing else to do: BOUNDS hold; what all brokers know is compared after
+        each fault, too
+NODES=1 … a Kafka of one node, for a short run
 
 Each scenario has a log, directories and a ledger of its own. It goes on until all that was promised
 was read back; a promise that was broken ends the run, with the seed.
@@ -25,15 +28,24 @@ from support.kafka.cluster import KafkaCluster
 SEED: Final = int(os.environ.get("SEED") or "1")
 FAILOVERS: Final = int(os.environ.get("FAILOVERS") or "200")
 TIMES: Final = int(os.environ.get("TIMES") or "5")
-NODES: Final = 3
+NODES: Final = int(os.environ.get("NODES") or "3")
+CALM: Final = os.environ.get("CALM") == "1"
 HEAD: Final = """
-| seed | scenario | times | new owners | promises | no OK for: p50, p99, most | took |
-|---|---|---|---|---|---|---|"""
+| seed | scenario | times | new owners | promises | no OK for: p50, p99, most | \
+from one owner's last OK to the next one's first | took |
+|---|---|---|---|---|---|---|---|"""
 SHARDS_HEAD: Final = """
 | seed | over shards | times | new owners | promises | calls failed | came again \
 | no OK of a shard for: p50, p99, most | at a client | took |
 |---|---|---|---|---|---|---|---|---|---|"""
 KILLED: Final = "owner killed"
+
+
+class Bound(NamedTuple):
+    """For the time from one owner's last OK to the next one's first."""
+
+    p50_s: float
+    p99_s: float
 
 
 class Scenario(NamedTuple):
@@ -42,14 +54,17 @@ class Scenario(NamedTuple):
     fault: Callable[[Drill], None]
     standbys: int = 1
     setting: places.Setting = places.plain
+    bound: Bound | None = None  # on a calm machine
 
 
+FAILED_OVER: Final = Bound(3.0, 6.0)
+HANDED_OVER: Final = Bound(0.3, 6.0)
 SCENARIOS: Final = {
-    KILLED: Scenario(scenarios.killed),
-    "two standbys race": Scenario(scenarios.killed, 2),
-    "handed over": Scenario(scenarios.handed_over),
-    "handed over, two stand by": Scenario(scenarios.handed_over, 2),
-    "owner ended in order": Scenario(scenarios.ended),
+    KILLED: Scenario(scenarios.killed, bound=FAILED_OVER),
+    "two standbys race": Scenario(scenarios.killed, 2, bound=FAILED_OVER),
+    "handed over": Scenario(scenarios.handed_over, bound=HANDED_OVER),
+    "handed over, two stand by": Scenario(scenarios.handed_over, 2, bound=HANDED_OVER),
+    "owner ended in order": Scenario(scenarios.ended, bound=HANDED_OVER),
     "owner stopped, goes on": Scenario(scenarios.stopped),
     "owner slow": Scenario(scenarios.slow),
     "owner cannot write the log": Scenario(scenarios.cannot_write, 1, places.machines),
@@ -104,9 +119,21 @@ def run_drill(kafka: KafkaCluster, network: places.Network, place: Path, name: s
         drill.begin()
         for _ in range(times):
             it.fault(drill)
+            if CALM:
+                drill.compare()
         promises = drill.read_back()
-    figures = (drill.replaced, f"{promises:,}", quantiles(drill.silences_s))
+    moves = quantiles(drill.moves_s) if drill.moves_s else "-"
+    figures = (drill.replaced, f"{promises:,}", quantiles(drill.silences_s), moves)
     print_row(began_s, SEED, name, times, *figures)
+    if CALM and it.bound is not None:
+        require(name, drill.moves_s, it.bound)
+
+
+def require(name: str, moves_s: list[float], bound: Bound) -> None:
+    """Raises AssertionError: the next owner served later than it should on a calm machine."""
+    assert moves_s, f"{name}: nobody took over"
+    for what, took_s, most_s in zip(("p50", "p99"), middle_and_p99(moves_s), bound, strict=True):
+        assert took_s <= most_s, f"{name}: {what} is {took_s:.2f} s, more than {most_s:.1f}"
 
 
 def run_shards(kafka: KafkaCluster, room: Path, name: str) -> None:
@@ -130,9 +157,13 @@ def print_row(began_s: float, *cells: object) -> None:
 
 def quantiles(silences_s: list[float]) -> str:
     """Write the middle, the 99th of a hundred, and the worst."""
-    ordered = sorted(silences_s)
-    p99 = ordered[len(ordered) * 99 // 100]
-    return f"{statistics.median(ordered):.2f}, {p99:.2f}, {ordered[-1]:.2f} s"
+    middle_s, p99_s = middle_and_p99(silences_s)
+    return f"{middle_s:.2f}, {p99_s:.2f}, {max(silences_s):.2f} s"
+
+
+def middle_and_p99(times_s: list[float]) -> tuple[float, float]:
+    ordered = sorted(times_s)
+    return statistics.median(ordered), ordered[len(ordered) * 99 // 100]
 
 
 if __name__ == "__main__":

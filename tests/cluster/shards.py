@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from cluster.drill import ANSWERS, CONFIG
 from cluster.fleet import Fleet, wait, wait_longer
-from cluster.likeness import differences, stop_alike
+from cluster.likeness import copies_of, differences, stop_alike
 from latermq_broker.runtime import CLEAN
 from latermq_cli.root import latermq
 from support.cluster_process import ClusterProcess
@@ -154,7 +154,7 @@ class ShardDrill:
             machine.crash()
         config = self.site.machines[0].data_dir.with_name("0.toml")
         for directories in logs:
-            self.complaints += differences(directories, config)
+            self.complaints += differences(copies_of(directories), config)
 
     def _tell(self, number: int) -> None:
         for machine in self.site.machines:

@@ -1,5 +1,7 @@
 """What a recovery must bring back, of an engine: for comparisons (I8, I11)."""
 
+import struct
+from array import array
 from copy import deepcopy
 
 from latermq_broker.engine.engine import Engine
@@ -20,7 +22,7 @@ def facts(engine: Engine) -> dict[str, object]:
         "limits": state.limits.snapshot(),
         "schedules": state.schedules.snapshot(),
         "dead": {id: dict(letters.items()) for id, letters in state.dead.items() if letters},
-        "done": state.recently_done.snapshot(),
+        "done": done_handles(state.recently_done.snapshot()),
         "moved": state.timers_moved.snapshot(),
         "delayed": dict(state.delayed_counts),
         "halves": [half.key() for half in state.halves],
@@ -44,6 +46,29 @@ def facts(engine: Engine) -> dict[str, object]:
         "index": indexed(engine),
         "start": engine.store.log.start,
     }
+
+
+def done_handles(section: bytes) -> list[tuple[int, ...]]:
+    """List what is over of a checkpoint's section `done`, handle by handle.
+
+    Which of them ended together is told by how leases were laid out, which a start does anew.
+    """
+    _, rows = struct.unpack_from("<II", section)
+    at = 8
+    columns: list[array[int]] = []
+    for code in "QIIII":
+        column = array(code)
+        column.frombytes(section[at : at + rows * column.itemsize])
+        at += rows * column.itemsize
+        columns.append(column)
+    ids = array("Q")
+    ids.frombytes(section[at:])
+    each = iter(ids)
+    handles = [
+        (next(each), *row) for *row, count in zip(*columns, strict=True) for _ in range(count)
+    ]
+    assert len(handles) == len(ids)
+    return handles
 
 
 def gates(engine: Engine) -> dict[tuple[int, int], dict[int, tuple[object, ...]]]:

@@ -2,6 +2,8 @@
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Final, NamedTuple, Protocol, Self
 
@@ -35,16 +37,19 @@ class Story(NamedTuple):
     silence_s: float  # the longest time from one OK to the next
     new_owners: int
     late: int  # OKs of an owner behind the first of the next one
+    moves_s: tuple[float, ...]  # for each new owner, from the last OK of another to its first
 
 
 def story_of(acknowledged: list[Sent]) -> Story:
     sent = sorted(acknowledged, key=lambda each: each.at_s)
-    owners, late = [sent[0].endpoint], 0
-    for each in sent:
+    owners, late, moves_s = [sent[0].endpoint], 0, list[float]()
+    for before, each in pairwise(sent):
         if each.endpoint not in owners:
             owners.append(each.endpoint)
+            moves_s.append(each.at_s - before.at_s)
         late += each.endpoint != owners[-1]
-    return Story(max(b.at_s - a.at_s for a, b in pairwise(sent)), len(owners) - 1, late)
+    silence_s = max(b.at_s - a.at_s for a, b in pairwise(sent))
+    return Story(silence_s, len(owners) - 1, late, tuple(moves_s))
 
 
 class HasEndpoint(Protocol):
@@ -62,6 +67,7 @@ class SteadySenders(threading.Thread):
         self.acknowledged: list[Sent] = []
         self._brokers = brokers
         self._over = threading.Event()
+        self._held = False
 
     def __enter__(self) -> Self:
         self.start()
@@ -72,6 +78,15 @@ class SteadySenders(threading.Thread):
         if self.is_alive():
             self.join()
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Begin no send meanwhile; one that is under way goes on."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+
     def run(self) -> None:
         threads = [threading.Thread(target=self._to, args=(broker,)) for broker in self._brokers]
         for thread in threads:
@@ -81,14 +96,18 @@ class SteadySenders(threading.Thread):
 
     def _to(self, broker: HasEndpoint) -> None:
         while not self._over.is_set():
-            if broker.endpoint.endswith(":0"):
+            if self._held or broker.endpoint.endswith(":0"):
                 time.sleep(0.02)
                 continue
             with grpc.insecure_channel(broker.endpoint, wire_requests.CHANNEL_OPTIONS) as channel:
                 stub = service_pb2_grpc.MessagingServiceStub(channel)
-                while not self._over.is_set() and self._send(stub, broker.endpoint):
+                while not self._at_rest and self._send(stub, broker.endpoint):
                     time.sleep(PACE_S)
             time.sleep(0.02)
+
+    @property
+    def _at_rest(self) -> bool:
+        return self._held or self._over.is_set()
 
     def _send(self, stub: service_pb2_grpc.MessagingServiceStub, endpoint: str) -> bool:
         message = wire_requests.message(TOPIC, b"load")
