@@ -289,9 +289,15 @@ async def test_a_restart_under_load_fails_no_call() -> None:
 
 
 async def sends_and_receives(
-    broker: BrokerProcess, name: str, disturb: Callable[[], Awaitable[None]]
+    broker: BrokerProcess,
+    name: str,
+    disturb: Callable[[Callable[[], Awaitable[None]]], Awaitable[None]],
 ) -> tuple[set[bytes], set[bytes], Counter[bytes]]:
-    """Send while `disturb` runs, then receive all; (sent, refused, received how often)."""
+    """Send while `disturb` runs, then receive all; (sent, refused, received how often).
+
+    Args:
+        disturb: given what waits until a good deal more was sent.
+    """
     sent: set[bytes] = set()
     failed: set[bytes] = set()
     over = False
@@ -312,7 +318,14 @@ async def sends_and_receives(
                     sent.add(body)
 
         senders = [asyncio.create_task(keep_sending(worker)) for worker in range(16)]
-        await disturb()
+
+        async def sending() -> None:
+            enough = len(sent) + 200
+            async with asyncio.timeout(patient(60)):
+                while len(sent) < enough:
+                    await asyncio.sleep(0.01)
+
+        await disturb(sending)
         over = True
         await asyncio.gather(*senders)
         found: Counter[bytes] = Counter()
@@ -331,12 +344,12 @@ async def test_a_broker_that_restarts_in_order(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         broker.start()
 
-        async def restart() -> None:
+        async def restart(sending: Callable[[], Awaitable[None]]) -> None:
             for _ in range(2):
-                await asyncio.sleep(0.5)
+                await sending()
                 await asyncio.to_thread(broker.terminate)
                 await asyncio.to_thread(broker.start)
-            await asyncio.sleep(0.5)
+            await sending()
 
         sent, failed, found = await sends_and_receives(broker, "orders", restart)
     assert failed == set()
@@ -350,12 +363,12 @@ async def test_a_broker_that_is_killed(tmp_path: Path) -> None:
         broker.start()
         kills = 2
 
-        async def kill() -> None:
+        async def kill(sending: Callable[[], Awaitable[None]]) -> None:
             for _ in range(kills):
-                await asyncio.sleep(0.5)
+                await sending()
                 await asyncio.to_thread(broker.kill)
                 await asyncio.to_thread(broker.start)
-            await asyncio.sleep(0.5)
+            await sending()
 
         sent, failed, found = await sends_and_receives(broker, "orders", kill)
     assert sent - set(found) == set()

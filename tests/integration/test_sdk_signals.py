@@ -11,25 +11,32 @@ from support.broker_process import BrokerProcess
 from support.machine import patient
 
 ASYNC = """
-import asyncio, sys, latermq
+import asyncio, logging, sys, latermq
+
+logging.basicConfig(level=logging.INFO, format="%(message)s")
+told = asyncio.Event()  # to go on
 
 async def main(endpoint, topic):
     async with latermq.connect(endpoint) as mq:
         async def listen(delivery):
             print("began", flush=True)
-            await asyncio.sleep(1)
+            await told.wait()
             print("done", delivery.attempt, flush=True)
 
         consumer, other = (mq.push_consumer(topic, group=topic + each) for each in ("", "-other"))
         consumer.listener(listen)
         other.listener(listen)
+        tell = asyncio.create_task(asyncio.to_thread(sys.stdin.readline))
+        tell.add_done_callback(lambda _: told.set())
         await asyncio.gather(consumer.run(), other.run())
     print("ended", flush=True)
 
 asyncio.run(main(*sys.argv[1:]))
 """
 SYNC = """
-import sys, time, latermq.sync
+import logging, sys, latermq.sync
+
+logging.basicConfig(level=logging.INFO, format="%(message)s")
 
 endpoint, topic = sys.argv[1:]
 with latermq.sync.connect(endpoint) as mq:
@@ -38,7 +45,7 @@ with latermq.sync.connect(endpoint) as mq:
     @consumer.listener
     def listen(delivery):
         print("began", flush=True)
-        time.sleep(1)
+        sys.stdin.readline()
         print("done", delivery.attempt, flush=True)
 
     consumer.run()
@@ -55,13 +62,19 @@ async def test_it_finishes_what_is_in_hand(
     async with latermq.connect(sdk_broker.endpoint) as mq:
         await mq.send(name, b"one")
     command = [sys.executable, "-c", program, sdk_broker.endpoint, name]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
     try:
         assert process.stdout is not None
+        assert process.stderr is not None
         began = [process.stdout.readline() for _ in range(groups)]
         assert began == ["began\n"] * groups
         process.send_signal(number)
-        said, wrong = process.communicate(timeout=patient(30))
+        heard = [process.stderr.readline() for _ in range(groups)]
+        assert heard == [f"{number.name}: ending\n"] * groups
+        said, wrong = process.communicate("go on\n", timeout=patient(30))
     finally:
         process.kill()
         process.wait()
