@@ -72,7 +72,7 @@ native: $(NATIVE_STAMP) ## compile the broker, twice as fast (needs gcc and Pyth
 
 $(NATIVE_STAMP): Makefile pyproject.toml constraints.txt broker/native_build.py \
 		$(shell find broker/latermq_broker client proto -name '*.py') | $(STAMP)
-	@echo "Compiling the broker (two to four minutes)"
+	@echo "Compiling the broker (about two minutes on two idle cores)"
 	@rm -rf $(NATIVE_DIR).new
 	@LATERMQ_NATIVE=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check \
 		--no-deps --build-constraint constraints.txt --wheel-dir $(NATIVE_DIR).new/dist .
@@ -93,11 +93,11 @@ bench: $(READY) ## measure sends, receives, delays, start and memory into docs/b
 
 # The wheels are made from the sdist, so it is known to be whole; what builds them is in $(VENV).
 .PHONY: dist
-dist: $(STAMP) ## sdist, a pure wheel and one compiled for this platform, in dist/ (four minutes)
+dist: $(STAMP) ## sdist, a pure wheel and one compiled for this platform, in dist/ (three minutes)
 	@$(INSTALL) --no-require-hashes --constraint constraints.txt --group dist
 	@rm -rf dist
 	@LATERMQ_NATIVE=0 $(BIN)/python -m build --no-isolation --outdir dist
-	@echo "Compiling (two to four minutes)"
+	@echo "Compiling (about two minutes on two idle cores)"
 	@LATERMQ_NATIVE=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-build-isolation \
 		--no-deps --wheel-dir dist dist/*.tar.gz
 	$(BIN)/python -m twine check --strict dist/*

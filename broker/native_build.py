@@ -69,6 +69,8 @@ SEARCHED: Final = ("broker", "client", "proto")  # for imports
 OPTIONS: Final = ("--config-file=", "--explicit-package-bases", "--ignore-missing-imports",
                   "--follow-imports=silent")  # fmt: skip
 LIBRARY: Final = "latermq_native"
+MODULE_PREFIX: Final = "__native_latermq_"  # of the C files of modules
+UNITS: Final = 24  # files that C compilers get
 UNSUPPORTED: Final = "Unsupported"  # a warning of mypyc
 SUFFIX: Final = ".so"
 
@@ -103,6 +105,26 @@ def compiles() -> bool:
     return asked != "0" and not lacking
 
 
+def joined(sources: list[Path], directory: Path) -> list[str]:
+    """Join the C of modules to few files, as each begins with a megabyte of declarations.
+
+    They are of like sizes, so that cores that take one each are done together.
+    """
+    modules = [each for each in sources if each.name.startswith(MODULE_PREFIX)]
+    units: list[list[Path]] = [[] for _ in range(UNITS)]
+    sizes = [0] * UNITS
+    for module in sorted(modules, key=lambda each: each.stat().st_size, reverse=True):
+        least = sizes.index(min(sizes))
+        units[least].append(module)
+        sizes[least] += module.stat().st_size
+    names = [str(each) for each in sources if each not in modules]
+    for number, unit in enumerate(units):
+        path = directory / f"unit_{number}.c"
+        path.write_text("".join(f'#include "{each.name}"\n' for each in unit), encoding="utf-8")
+        names.append(str(path))
+    return names
+
+
 def compile_all(root: Path, target: Path) -> list[Path]:
     """Make the library and the modules in `target`/lib, each where its package would be."""
     from mypyc.build import mypycify  # here, not above: what a pure wheel needs none of
@@ -124,7 +146,10 @@ def compile_all(root: Path, target: Path) -> list[Path]:
         faults = [line for line in said.getvalue().splitlines() if UNSUPPORTED in line]
         if faults:  # it goes on without what it names
             raise RuntimeError("\n".join(faults))
+        library = max(extensions, key=lambda extension: len(extension.sources))
+        library.sources = joined([Path(each) for each in library.sources], target / "c")
         command = build_ext(Distribution({"name": LIBRARY, "ext_modules": extensions}))
+        command.parallel = True  # beside it, 230 modules that only ask the library
         command.build_lib = str(target / "lib")
         command.build_temp = str(target / "objects")
         command.ensure_finalized()

@@ -41,6 +41,20 @@ def test_nothing_compiled_waits_while_it_handles_an_exception() -> None:
         assert not awaits_while_handling((ROOT / name).read_text(encoding="utf-8")), name
 
 
+def test_each_module_is_compiled_once_in_units_of_like_sizes(tmp_path: Path) -> None:
+    modules = [tmp_path / f"__native_latermq_m{number}.c" for number in range(100)]
+    for number, module in enumerate(modules):
+        module.write_text("x" * (number + 1) * 100)
+    runtime = tmp_path / "runtime.c"
+    names = native_build.joined([*modules, runtime], tmp_path)
+    assert names[0] == str(runtime)
+    assert len(names) == 1 + native_build.UNITS
+    units = [re.findall('"(.+)"', Path(name).read_text()) for name in names[1:]]
+    assert sorted(name for unit in units for name in unit) == sorted(each.name for each in modules)
+    sizes = [sum((tmp_path / name).stat().st_size for name in unit) for unit in units]
+    assert max(sizes) - min(sizes) < 10_000
+
+
 def test_a_wheel_is_compiled_where_a_compiler_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native_build, "missing", str)
     for asked, compiled in (("", True), ("1", True), ("0", False)):
