@@ -224,6 +224,10 @@ types: $(STAMP) ## mypy, strict
 layers: $(STAMP) ## who may import whom
 	$(BIN)/lint-imports
 
+.PHONY: rooms
+rooms: $(STAMP) ## lines, files, rooms, floors and arrows of the broker's packages, as a table
+	@$(BIN)/python tests/support/rooms.py
+
 .PHONY: drift
 drift: $(STAMP) ## the generated code is what the .proto files say
 	$(BIN)/python proto/generate.py --check
