@@ -6,9 +6,11 @@
 1 KiB with `concurrency` calls that wait, and receive 32 a call and acknowledge each message. Prints
 JSON: messages a second, and CPU microseconds of this process for a message. `traced`: sends, and
 calls of a listener, under OpenTelemetry: "api" alone, or with the "sdk", which exports nowhere.
+`ids`: each send has a dedup id of its own, which begins with this.
 """
 
 import asyncio
+import itertools
 import json
 import sys
 import time
@@ -53,9 +55,10 @@ async def ours(spec: dict[str, Any]) -> dict[str, float]:
 
     topic, count, concurrency = spec["topic"], spec["count"], spec["concurrency"]
     async with latermq.connect(spec["endpoint"], transport=spec["client"]) as mq:
+        begins, numbers = spec.get("ids"), itertools.count()
 
         async def send() -> int:
-            await mq.send(topic, BODY)
+            await mq.send(topic, BODY, dedup_id=f"{begins}{next(numbers)}" if begins else None)
             return 1
 
         if spec.get("traced"):

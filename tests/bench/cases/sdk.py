@@ -10,9 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from bench.cases.broker import LOAD_TIMEOUT_S, TOPIC, load, running
+from bench.cases.broker import LOAD_TIMEOUT_S, TOPIC, cpu_s, load, running
 from bench.children import environment
 from bench.measured import HIGHER, LOWER, Group, Result, medians
+from bench.sdk_process import WARM_UP
 
 KIB: Final = 1 << 10
 CLIENTS: Final = ("lean", "grpcio", "official")
@@ -103,6 +104,29 @@ def traced(do: str, runs: int, count: int) -> Iterator[Result]:
         )  # fmt: skip
 
 
+def deduplicated(at_once: int, runs: int, count: int) -> Iterator[Result]:
+    """What a dedup id costs a send, turn by turn on one broker: the client, and the broker."""
+    values: dict[str, list[dict[str, float]]] = {"": [], "order-": []}
+    for number in range(runs):
+        with running() as broker:
+            for begins, found in values.items():
+                before = cpu_s(broker.pid)
+                one = client_process(
+                    broker.endpoint, "lean", "send", count=count, concurrency=at_once,
+                    ids=begins and f"{begins}{number}-",
+                )  # fmt: skip
+                used_us = (cpu_s(broker.pid) - before) / (count + WARM_UP) * 1e6
+                found.append({**one, "broker us": used_us})
+    for begins, found in values.items():
+        parts = {name: tuple(run[name] for run in found) for name in ("CPU us", "broker us")}
+        yield Result(
+            case=f"sdk_dedup_{at_once}_{'with' if begins else 'without'}",
+            what=f"SDK: sends, {at_once} at a time, dedup id: {'with' if begins else 'without'}",
+            unit="messages/s", better=HIGHER, runs=tuple(run["per_second"] for run in found),
+            details=medians(parts),
+        )  # fmt: skip
+
+
 def held_ladder(runs: int) -> Iterator[Result]:
     """What a user's test of three backoffs takes on the held clock."""
     ended = subprocess.run(
@@ -131,4 +155,7 @@ def groups(full: bool) -> Iterator[Group]:
     for do in ("send", "listen"):
         names = tuple(f"sdk_{do}_otel_{how or 'none'}" for how in TRACED)
         yield names, partial(traced, do, runs, 10_000 * scale)
+    for at_once, count in ((1, 1_500), (100, 10_000)):
+        names = tuple(f"sdk_dedup_{at_once}_{kind}" for kind in ("without", "with"))
+        yield names, partial(deduplicated, at_once, runs, count * scale)
     yield ("held_ladder",), partial(held_ladder, 10)
