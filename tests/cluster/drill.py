@@ -234,9 +234,7 @@ class Drill(Promises):
         stop_alike(self._pause, self._go_on, [directories])
         for broker in self.brokers:
             broker.kill()
-        self.complaints += differences(
-            copies_of(directories), directories[0].with_suffix(".toml")
-        )
+        self.complaints += differences(copies_of(directories), directories[0].with_suffix(".toml"))
         self.crashed()
         self.ordered.ledger.crashed()
         self.owner.start()
