@@ -71,4 +71,5 @@ def test_two_who_ask_at_once_cause_one_look(rig: V1Rig) -> None:
     next(looking)
     assert looks(rig) == 0
     del looking  # who asked has gone
+    rig.advance(KEPT_MS)
     assert looks(rig) == 2

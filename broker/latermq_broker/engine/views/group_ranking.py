@@ -52,36 +52,33 @@ class GroupRanking:
         self._groups = groups
         self._ranks: list[Rank] = []  # by name
         self._orders: dict[GroupOrder, list[int]] = {}  # group ids, of those that were asked for
-        self._seen_ms = -1
-        self._looking = False
+        self._began_ms = 0  # the last look, ended or not
+        self._seen = False
 
     def renew(self, now_ms: int) -> Iterator[None]:
         """Look at all groups, unless somebody did lately; others may have their turn in between."""
         kept_ms = min(KEPT_MS_MAX, len(self._state.subscriptions) // SUBSCRIPTIONS_A_KEPT_MS)
-        if self._seen_ms >= 0 and (self._looking or now_ms - self._seen_ms < kept_ms):
+        if self._seen and now_ms - self._began_ms < kept_ms:
             return
-        self._looking = True
-        try:
-            groups = self._state.catalog.groups()
-            ranks = {
-                group.id: Rank(group.id, dead=self._groups.dead_letter_count(group))
-                for group in groups
-            }
-            for part in self._groups.progress(groups, now_ms):
-                for group_id, progress in part:
-                    rank = ranks[group_id]
-                    times = (rank.oldest_ms, progress.oldest_unread_ms)
-                    ranks[group_id] = Rank(
-                        group_id,
-                        min(filter(None, times), default=0),
-                        rank.ready + progress.ready_count,
-                        rank.failed_per_s + progress.failed_per_s,
-                        rank.dead,
-                    )
-                yield
-            self._ranks, self._orders, self._seen_ms = [*ranks.values()], {}, now_ms
-        finally:
-            self._looking = False
+        # Not cleared at the end: a generator that is dropped has none in the compiled build.
+        self._began_ms = now_ms
+        groups = self._state.catalog.groups()
+        ranks = {
+            group.id: Rank(group.id, dead=self._groups.dead_letter_count(group)) for group in groups
+        }
+        for part in self._groups.progress(groups, now_ms):
+            for group_id, progress in part:
+                rank = ranks[group_id]
+                times = (rank.oldest_ms, progress.oldest_unread_ms)
+                ranks[group_id] = Rank(
+                    group_id,
+                    min(filter(None, times), default=0),
+                    rank.ready + progress.ready_count,
+                    rank.failed_per_s + progress.failed_per_s,
+                    rank.dead,
+                )
+            yield
+        self._ranks, self._orders, self._seen = [*ranks.values()], {}, True
 
     def first(self, order: GroupOrder, count: int) -> list[Group]:
         """Return the first of the groups that there are still; of equal ones by name."""
