@@ -1,6 +1,8 @@
 """Every page in a browser: by keyboard, on a phone, fresh without reloading, for everybody."""
 
 import re
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +11,8 @@ from playwright.sync_api import Browser, Page, expect
 import latermq
 from console.addresses import PAGES
 from support import console_story as shop
-from support.browser import aside, page_of, serious
+from support.broker_process import BrokerProcess
+from support.browser import aside, console_process, page_of, serious
 
 PHONE = {"width": 390, "height": 844}
 COLOURED = (
@@ -54,6 +57,7 @@ def test_pages_stay_fresh_and_choices_stay_chosen(browser: Browser, url: str, to
         page.goto("/dead/shipping")
         rows = page.locator("tbody tr")
         expect(rows).to_have_count(1)
+        page.evaluate("document.querySelector('nav .count').textContent = '?'")
         page.get_by_role("checkbox", name="Choose letter 0").check()
         expect(page.get_by_text("1 chosen")).to_be_visible()
         aside(bury())
@@ -62,6 +66,28 @@ def test_pages_stay_fresh_and_choices_stay_chosen(browser: Browser, url: str, to
         expect(rows).to_have_count(2)
         expect(page.get_by_role("checkbox", name="Choose letter 0")).to_be_checked()
         expect(page.get_by_role("checkbox", name="Choose letter 1")).not_to_be_checked()
+        expect(page.locator("nav .count")).to_have_text(re.compile(r"^\d+$"))
+
+
+def test_a_page_that_is_open_says_that_the_broker_has_gone(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with BrokerProcess(tmp_path / "data") as broker, ExitStack() as stack:
+        url = stack.enter_context(console_process(broker.start().endpoint))
+        page, _ = stack.enter_context(page_of(browser, url))
+        page.goto("/groups")
+        expect(page.locator(".where .dot")).not_to_have_class(re.compile("off"))
+        broker.kill()
+        page.evaluate("document.getElementById('main').dataset.live = '0.2'")
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        expect(page.locator(".where .dot")).to_have_class(re.compile("off"))
+        page.goto("/pending")
+        heading = page.get_by_role("heading", name="The broker does not answer")
+        expect(heading).to_be_visible()
+        expect(page.get_by_text("no connection: connection refused")).to_be_visible()
+        broker.start()
+        expect(heading).to_be_hidden()
+        expect(page.get_by_role("heading", level=1, name="Pending")).to_be_visible()
 
 
 def test_the_past_is_a_click_away(browser: Browser, url: str, told: str) -> None:

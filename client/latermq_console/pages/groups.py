@@ -30,6 +30,7 @@ from latermq_text.whole import whole_group, whole_topic
 FIRST_LOOK_S: Final = 1.5
 PAGE: Final = 50
 LISTED_S: Final = 5.0
+SEEN_S: Final = 15.0  # of many groups: so old may be what consumers of one hold
 QUEUES_MAX: Final = 32  # of one topic, whose lag is asked for one by one
 TOPICS_MAX: Final = 4  # of one group, likewise
 SHOWN_MAX: Final = 50
@@ -74,9 +75,13 @@ async def group(view: View) -> Response:
         filter=pending_pb2.PendingFilter(group=name, kind=pending_pb2.IN_FLIGHT),
         page_size=SHOWN_MAX,
     )
+    seen_s = SEEN_S if view.watch.many else LOOK_S
     holding, holding_error = await _tried(
-        shards.listed(desk.admin.pending.ListPending, held, "messages", lambda each: each.due_at_ms)
-    )
+        shards.listed(
+            desk.admin.pending.ListPending, held, "messages", lambda each: each.due_at_ms,
+            age_s=seen_s,
+        )
+    )  # fmt: skip
     blocked, blocked_error = None, ""
     if read_group.fifo:
         listing = group_pb2.ListMessageGroupsRequest(group=name, page_size=SHOWN_MAX)
@@ -90,6 +95,7 @@ async def group(view: View) -> Response:
             client_pb2.ListClientsRequest(group=name, page_size=SHOWN_MAX),
             "clients",
             lambda each: each.client_id,
+            age_s=seen_s,
         )
     )
     past = await past_of(view, name)

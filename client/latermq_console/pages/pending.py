@@ -16,7 +16,8 @@ from latermq_text.durations import parse_duration_ms
 
 PAGE: Final = 50
 LOOKED_MAX: Final = 1_000  # messages that the histogram looks at: those that come due first
-LOOKED_S: Final = 10.0  # what is looked at, or counted in many groups, is as old
+LOOKED_S: Final = 10.0  # so old may be what is looked at, or counted
+COUNTED_S: Final = 60.0  # in many groups: each counts for the broker
 MINUTES: Final = 60
 MINUTE_MS: Final = 60_000
 CHOSEN_MAX: Final = 1_000
@@ -68,7 +69,9 @@ async def _show(view: View, kind: str, template: str) -> Response:
     counts, counts_error = [], ""
     try:
         parts = await view.shards.each(
-            desk.admin.pending.CountPending, lambda _: counting, age_s=LOOKED_S
+            desk.admin.pending.CountPending,
+            lambda _: counting,
+            age_s=COUNTED_S if view.watch.many else LOOKED_S,
         )
         counts = _added(parts)
     except LaterMQError as error:

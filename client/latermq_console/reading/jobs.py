@@ -5,6 +5,8 @@ broker between two letters: what was done until then stays done. Bounded in numb
 """
 
 import asyncio
+import os
+import re
 import secrets
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -28,6 +30,7 @@ FOLLOWED_MAX: Final = (
     20  # messages of a job that are named, so that one can see what became of them
 )
 DRY_RUN_S: Final = 5.0
+_NO_CONNECTION: Final = re.compile(r"\[Errno (\d+)\] Connect call failed")  # asyncio's words
 RATE_MAX: Final = 100_000
 EVERY: Final = dead_pb2.DeadLetterFilter(state=dead_pb2.DEAD)
 
@@ -288,7 +291,9 @@ def words_of(error: LaterMQError) -> str:
     """Say what an error means to whoever looks at a page."""
     if isinstance(error, RequestError):
         return error.message or "the broker gave no reason"
-    return error.grpc_text or str(error) or "the broker does not answer"
+    text = error.grpc_text or str(error) or "the broker does not answer"
+    refused = _NO_CONNECTION.search(text)
+    return f"no connection: {os.strerror(int(refused[1])).lower()}" if refused else text
 
 
 def offsets_filter(offsets: Sequence[int]) -> dead_pb2.DeadLetterFilter:

@@ -28,6 +28,7 @@ KEPT_MS: Final = 3_600_000
 SAMPLES_MAX: Final = 720
 GROUP_ROUNDS: Final = 3  # in each third round many groups are listed, and lags remembered
 GROUPS_FEW: Final = 500  # so many are listed in each round
+GROUPS_MANY: Final = 1_000
 GROUPS_LISTED_MAX: Final = 10_000
 GROUPS_LOOKED_MAX: Final = 20  # one by one, in one round
 HISTORIES_MAX: Final = 500  # groups whose lag is remembered: those with the most
@@ -158,6 +159,11 @@ class Watch:
         self._turn = 0
         self._task: asyncio.Task[None] | None = None
         self._first = asyncio.Event()
+
+    @property
+    def many(self) -> bool:
+        """Tell whether there are so many groups that pages had better look less often."""
+        return len(self.groups) > GROUPS_MANY
 
     @property
     def over(self) -> bool:

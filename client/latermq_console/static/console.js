@@ -96,6 +96,10 @@
       if (next) {
         morph(main(), next);
         localise(main());
+        for (const each of document.querySelectorAll("[data-fresh]")) {
+          const fresh = page.querySelector(`[data-fresh=${each.dataset.fresh}]`);
+          if (fresh) morph(each, fresh);
+        }
         tellChosen();
         document.title = page.title;
       }
