@@ -41,6 +41,30 @@ def test_nothing_compiled_waits_while_it_handles_an_exception() -> None:
         assert not awaits_while_handling((ROOT / name).read_text(encoding="utf-8")), name
 
 
+def cleans_up_when_dropped(source: str) -> list[int]:
+    """List the generators that yield inside `try … finally` or `with`: dropped, they do neither.
+
+    Those of `contextmanager` are gone on with, whatever happens.
+    """
+    found = []
+    for function in ast.walk(ast.parse(source)):
+        if not isinstance(function, ast.FunctionDef) or function.decorator_list:
+            continue
+        blocks = [one for one in ast.walk(function) if isinstance(one, ast.Try | ast.With)]
+        for block in blocks:
+            if isinstance(block, ast.Try) and not block.finalbody:
+                continue
+            inside = [each for part in block.body for each in ast.walk(part)]
+            found += [each.lineno for each in inside if isinstance(each, ast.Yield | ast.YieldFrom)]
+    return found
+
+
+def test_no_compiled_generator_has_to_clean_up_when_it_is_dropped() -> None:
+    assert cleans_up_when_dropped("def f():\n try:\n  yield\n finally:\n  g()") == [3]
+    for name in native_build.sources(ROOT):
+        assert not cleans_up_when_dropped((ROOT / name).read_text(encoding="utf-8")), name
+
+
 def test_each_module_is_compiled_once_in_units_of_like_sizes(tmp_path: Path) -> None:
     modules = [tmp_path / f"__native_latermq_m{number}.c" for number in range(100)]
     for number, module in enumerate(modules):
