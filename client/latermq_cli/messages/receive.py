@@ -44,7 +44,10 @@ Message = definition_pb2.Message
 )
 @click.argument("topic")
 @click.option("--group", required=True, help="The consumer group to receive as.")
-@click.option("--max", "count_max", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option(
+    "--max", "count_max", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
+    help="Receive at most N messages.",
+)  # fmt: skip
 @click.option(
     "--invisible", type=duration, default="30s", show_default=True,
     help="How long the messages are yours before they are delivered again.",
