@@ -2,12 +2,14 @@
 
     started ──ready──→ serves ──ended with 0──→ gone: stopped, or replaced by another process
        ↑                  │                 └─ before it ever served: refused, all end,
-       └──── backoff ←────┴─ ended otherwise: one line in the log    if not with TRY_AGAIN
+       │                  ├─with STORE_FAILED─→ left ended             if not with TRY_AGAIN
+       └──── backoff ←────┴─ ended otherwise: one line in the log
 
 With `[replication]` a shard stands by until it owns its log; that is as good as to serve.
 
 Shard i has the directory `i` below the data directory, and port n + i. A shard that ends otherwise
-than in order is started again; the others serve on. A signal drains all. Should this process be
+than in order is started again, the others serve on; not one whose store failed: its directory may
+be the only copy, and a start may cut off its end. A signal drains all. Should this process be
 killed, its shards go on: `--replace` has another one take them over.
 """
 
@@ -33,6 +35,7 @@ from latermq_broker.transport.listener import bound
 log = logging.getLogger("latermq.cluster")
 
 CLEAN: Final = 0
+STORE_FAILED: Final = 3  # of `latermq serve`: a person is to look at the directory first
 TRY_AGAIN: Final = 4  # of `latermq serve`: Kafka does not answer yet, or another owns the log
 PORT_MAX: Final = 65_535
 ROWS_TRIED_MAX: Final = 50
@@ -213,6 +216,12 @@ class Supervisor:
                 if child.code == CLEAN and not self._stopping.is_set():
                     log.info("shard ended in order", extra={"shard": child.number})
                 child.ready.set()
+                return
+            if child.code == STORE_FAILED:
+                log.error(
+                    "shard ended, its store failed: it is not started again",
+                    extra={"shard": child.number, "code": child.code},
+                )
                 return
             child.failures = 0 if loop.time() - began_s >= STEADY_S else child.failures + 1
             wait_s = BACKOFF_S[min(max(child.failures - 1, 0), len(BACKOFF_S) - 1)]

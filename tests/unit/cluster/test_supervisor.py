@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from latermq_broker.cluster import supervisor
-from latermq_broker.cluster.supervisor import TRY_AGAIN, Child, Supervisor
+from latermq_broker.cluster.supervisor import STORE_FAILED, TRY_AGAIN, Child, Supervisor
 from support.machine import patient
 
 REFUSED = 2
-FAILED = 3
+KILLED = -9
+KILLS = 3
 
 
 class Lives:
@@ -53,10 +54,36 @@ async def test_a_shard_whose_kafka_does_not_answer_yet_is_tried_again(
     assert len(lives.announced) == 1
 
 
-@pytest.mark.parametrize("code", [REFUSED, FAILED])
+@pytest.mark.parametrize("code", [REFUSED, STORE_FAILED])
 async def test_one_that_is_refused_ends_those_that_are_tried_again(
     monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     lives = Lives(monkeypatch, [TRY_AGAIN] * 100_000, [code])
     assert await lives.run() == code
     assert lives.announced == []
+
+
+async def test_one_that_is_killed_is_started_again_and_not_one_whose_store_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both served; the second is killed when the first has ended, again and again."""
+    shards = Lives(monkeypatch, [], [])
+    failed = asyncio.Event()
+
+    async def one_life(child: Child, *, replace: bool) -> None:
+        shards.lives[child.number] += 1
+        child.serves, child.code = True, KILLED if child.number else STORE_FAILED
+        child.ready.set()
+        if child.number == 0:
+            failed.set()
+            return
+        await failed.wait()
+        if shards.lives[1] > KILLS:
+            child.code = 0
+            shards.supervisor._stop()
+
+    monkeypatch.setattr(shards.supervisor, "_one_life", one_life)
+    async with asyncio.timeout(patient(20)):
+        code = await shards.supervisor.run(shards.announced.append, replace=False)
+    assert code == STORE_FAILED
+    assert shards.lives == [1, KILLS + 1]
