@@ -18,14 +18,18 @@ CONTROL_SEEDS: Final = 100
 @pytest.mark.parametrize("part", range(PARTS))
 def test_the_ledger_holds(part: int) -> None:
     """Whatever the log, the network and stopped nodes do; `make replication-long` does more."""
-    promises = handed_over = taken_back = 0
+    promises = handed_over = taken_back = mute = refused = 0
     for seed in range(part, SEEDS, PARTS):
         story = World(seed).run()
         assert not story.faults, f"seed {seed}: python -m support.fence_sim {seed}"
         promises += story.kept
         handed_over += story.handed_over
         taken_back += story.taken_back
+        mute += story.mute
+        refused += story.refused
     assert promises > SEEDS
+    assert mute > 0
+    assert refused > 0
     assert handed_over > taken_back > 0
 
 

@@ -3,8 +3,8 @@
 Nothing waits: the next event is simply the next. What Kafka and its client may do happens: an
 append stands there late, twice, in another order or never, and what is reported of it is the truth
 late, an error, or that it is there but not where. Nodes stop for seconds and go on as if nothing
-had been; some die; owners hand the log over; standbys race; for a while the log takes nothing
-from anybody.
+had been; some die; owners hand the log over, and are mute while their disk hangs; standbys race;
+for a while the log takes nothing from anybody.
 
 The ledger, after each seed:
     what was promised is in the log that a new reader reads, at the position it was promised for;
@@ -112,6 +112,9 @@ class Story:
     gaps: int = 0
     stale: int = 0  # batches of owners before, among those of the next
     pauses: int = 0
+    refused: int = 0  # appends while the log took nothing
+    hangs: int = 0  # of an owner's disk
+    mute: int = 0  # owners that learned so that another one owns the log
     faults: list[str] = field(default_factory=list)
 
 
@@ -134,7 +137,8 @@ class Node:
         self.yields = False  # leaves what it handed over to others, for a while
         self.end = self.segment_end = 0  # of what it wrote
         self.promises: list[Promise] = []
-        self.stopped_until_ms = 0
+        self.stopped_until_ms = self.hangs_until_ms = 0
+        self.served = False  # since it claimed
         self.life = 0  # what was begun in an earlier one comes to nobody
 
     def turn(self) -> None:
@@ -205,7 +209,7 @@ class Node:
         known = self.world.new_reader(standing, offset + 1)
         self.written.bytes[:] = self.copy.bytes
         self.tenure = self.world.owner(fence, known, self.claimed_ms, self.others_ms, SIZES)
-        self.promises = []
+        self.promises, self.served = [], False
         if self.world.rule and self.world.random.random() < 0.3:  # told to end while it claimed
             self._hand_over(self.tenure)
 
@@ -215,7 +219,10 @@ class Node:
         world = self.world
         if tenure.look(world.now_ms):
             self.promises.clear()  # the connections they are for
+        tenure.mute = world.now_ms < self.hangs_until_ms
         self._answer(tenure)
+        if tenure.mute and (rest := tenure.rest()):
+            self._read_soon(tenure, rest)
         if world.rule and world.random.random() < HAND_OVER:
             self._hand_over(tenure)
         if world.random.random() < 0.6:
@@ -233,8 +240,11 @@ class Node:
             self.world.append(shipment.entry, done)
         gap = tenure.gap()
         if gap is not None:
-            delay_ms = self.world.random.choice((5, 30, 400))
-            self.world.after(delay_ms, self._when_up(partial(self._read, tenure, gap)))
+            self._read_soon(tenure, gap)
+
+    def _read_soon(self, tenure: Tenure, gap: Gap) -> None:
+        delay_ms = self.world.random.choice((5, 30, 400))
+        self.world.after(delay_ms, self._when_up(partial(self._read, tenure, gap)))
 
     def _reported(self, tenure: Tenure, shipment: Shipment, offset: int | None) -> None:
         if tenure.look(self.world.now_ms):
@@ -278,12 +288,14 @@ class Node:
         world = self.world
         if tenure.fenced:
             world.story.fenced += not tenure.handed_over
+            world.story.mute += tenure.mute and not tenure.handed_over
             world.story.handed_over += tenure.handed_over
             self.begin_anew()
             return
         if not tenure.serving(world.now_ms):
             return
         world.serves(self)
+        self.served = True
         while self.promises and self.promises[0].end <= tenure.valid_end:
             world.promised.append(self.promises.pop(0))
 
@@ -316,12 +328,19 @@ class Node:
             self.world.story.gaps += self.tenure.gaps
             reader = self.tenure.reader
             standing = reader.standing
-            if self.world.noted() and reader.between_groups:
+            if self.served and self.world.noted() and reader.between_groups:
                 assert standing is not None
                 self.reader = reader
                 self.copy.bytes[:] = self.written.bytes[: standing.whole_end]
+        known = self.reader.standing
+        assert known is not None
+        mine = (known.epoch, known.token) == self.mine
+        # All that there is of others may be in the note, or be forgotten by who just followed them.
+        alone = known.ownerless or (mine and (known.sequence > 0 or known.epoch == 1))
+        self.others_ms = 0 if alone else self.world.now_ms
         self.tenure = self.claiming = None
         self.life += 1
+        self.hangs_until_ms = 0
         self.heard_ms = self.world.now_ms
 
     def _when_up(self, done: Callable[..., None]) -> Callable[..., None]:
@@ -385,6 +404,14 @@ class World:
     def append(self, entry: bytes, done: Callable[[int | None], None]) -> None:
         """Do with an append what Kafka and networks do."""
         random = self.random
+        away_ms = self._away_until_ms - self.now_ms
+        if away_ms > 0 and self.rule:  # it takes nothing: what waits is given up, or there then
+            self.story.refused += 1
+            if random.random() < 0.5:
+                self.after(random.choice((5, away_ms)), partial(done, None))
+            else:
+                self.after(away_ms + random.randint(1, 50), partial(self._land, entry, done, 5))
+            return
         if random.random() >= self.trouble:
             self.after(
                 random.randint(1, 15), partial(self._land, entry, done, random.randint(1, 9))
@@ -430,6 +457,9 @@ class World:
             node.begin_anew()
         elif what < 0.65:
             self._away_until_ms = self.now_ms + random.choice((500, 2_000, 4_000))
+        elif what < 0.8 and self.rule and node.tenure is not None:
+            self.story.hangs += 1
+            node.hangs_until_ms = self.now_ms + random.choice((500, 2_000, 5_000))
         self.after(random.randint(200, 2_500), self._befall)
 
     def serves(self, node: Node) -> None:

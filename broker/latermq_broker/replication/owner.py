@@ -313,7 +313,7 @@ class Owner:
             self._notable.clear()
             over = self._failure is not None
             reader = self._tenure.reader
-            if not reader.between_groups:
+            if not reader.between_groups or not self._kept:  # it never served: `Replica`
                 continue
             note = self._note.of(reader)
             end = self._noted = self._tenure.valid_end

@@ -39,7 +39,7 @@ from latermq_broker.replication.reader import Reader
 from latermq_broker.replication.replicated_log import ReplicatedLog
 from latermq_broker.replication.standby import Standby
 from latermq_broker.replication.tenure import RESEND_MS, TAKE_OVER_MS, Tenure, Wary
-from latermq_broker.replication.validity import EMPTY, Verdict
+from latermq_broker.replication.validity import EMPTY, Standing, Verdict
 from latermq_broker.store.files import Files
 
 log = logging.getLogger("latermq.replication")
@@ -126,7 +126,7 @@ class Replica:
             self.on_locked()
             if yields:  # also what was given up, and may be handed over yet, or never
                 self._left = copy.note.mine, (copy.note.mine[0] + 1, NOBODY)
-            if not self._free(copy):
+            if not self._free(copy) or _just_claimed(copy.reader.standing or EMPTY):
                 self._others_ms = self._now_ms()  # all that there is of them may be in the note
             standby = self._standby = Standby(copy, self._config, clock)
             self._known = False
@@ -393,6 +393,14 @@ class Replica:
 
     def _keep(self, note: Note) -> None:
         write_note(self._files, self._place.directory, note)
+
+
+def _just_claimed(standing: Standing) -> bool:
+    """Tell whether an owner of that note may not have waited for the one before yet.
+
+    One that has served notes batches of its own: `Owner` keeps no note before.
+    """
+    return standing.epoch > 1 and not standing.ownerless and not standing.sequence
 
 
 def _require(reading: asyncio.Task[None]) -> None:

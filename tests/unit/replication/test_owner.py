@@ -70,6 +70,7 @@ async def test_a_note_for_which_there_is_no_room_is_written_later(
 
     owner = Owner(LogInMemory(), tenure(), a_log(), lambda: 0, Note("shop", 0), keep)
     owner.on_failure = failed
+    owner._kept = 1  # it has served
     owner._begin_task(owner._keep_notes())
     await over.wait()
     assert bool(failures) is ends

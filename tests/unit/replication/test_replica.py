@@ -293,6 +293,28 @@ async def test_who_was_started_again_waits_for_the_owner_before_that_its_note_kn
     assert not owned.owner._tenure.serving(replicated_log.now_ms), "two serve"
 
 
+async def test_who_was_started_again_when_it_had_just_claimed_waits_for_the_owner_before(
+    tmp_path: Path,
+) -> None:
+    """Its note has its own fence; that it was to wait, and since when, went with its process."""
+    replicated_log = LogInMemory()
+    replicated_log.now_ms, mine = 10_000, fence(2, 8)
+    entries = replicated_log.entries = [encode_batch(each) for each in (ANOTHER, beat(1), mine)]
+    place = ReplicaPlace(cluster="shop", shard=0, directory=tmp_path / "data")
+    config = Config(store=StoreConfig(segment_bytes=17 << 20))
+    copy = LocalCopy(place.directory, config.store, RealFiles(), Note("shop", 0))
+    copy.claim(mine.epoch, mine.token)
+    for offset, entry in enumerate(entries):
+        copy.reader.read(Entry(offset, entry))
+    await copy.keep()
+    copy.close()
+    replica = Replica(place, replicated_log, config, RealFiles(), lambda: replicated_log.now_ms)
+    owned = await replica.take_over(SystemClock(), asyncio.Event())
+    assert owned is not None
+    owned.engine.store.abandon()
+    assert not owned.owner._tenure.serving(replicated_log.now_ms), "two serve"
+
+
 async def test_whose_own_fence_stands_last_waits_for_nobody_otherwise(tmp_path: Path) -> None:
     replicated_log = LogInMemory()
     replicated_log.now_ms = 10_000
