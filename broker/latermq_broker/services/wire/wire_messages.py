@@ -101,11 +101,18 @@ class StoreSide:
     called is the store host.
     """
 
-    __slots__ = ("_call", "_now_ms")
+    __slots__ = ("_birth", "_call", "_now_ms")
 
     def __init__(self, *, now_ms: int, call: Ends) -> None:
         self._now_ms = now_ms
         self._call = call
+        self._birth = b""
+
+    def birth(self) -> bytes:
+        """Encode the born timestamp, as a field, of messages that name none."""
+        if not self._birth:
+            self._birth = bytes_field(b"\x3a", timestamp(self._now_ms))
+        return self._birth
 
     def outgoing(
         self,

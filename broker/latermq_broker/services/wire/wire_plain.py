@@ -2,7 +2,7 @@
 
     request = message …                   each 0x0a length message
     message = topic  property …  0x1a length system  0x22 length body
-    system  = tag? key … id  digest? encoding? type?  birth host  time? queue? group? trace?
+    system  = tag? key … id  digest? encoding? type?  birth? host  time? queue? group? trace?
 
 What is kept of a message is kept as it came: nothing is parsed into objects and encoded again. That
 is right where the bytes are those that protobuf itself would write: fields in the order of their
@@ -113,7 +113,9 @@ class PlainReader:
                 or body_at - properties_at > BESIDE_BODY_BYTES_MAX
             ):
                 return None
-            tag, its_keys, message_id, kept, zipped, time_ms, group = _system(data, at, system_end)
+            tag, its_keys, message_id, kept, zipped, time_ms, group = _system(
+                data, at, system_end, side
+            )
             rest = data[system_end:end]
             kind = NORMAL
             if time_ms or group:
@@ -184,7 +186,7 @@ def _properties_end(data: bytes, at: int) -> int:
 
 
 def _system(
-    data: bytes, at: int, end: int
+    data: bytes, at: int, end: int, side: StoreSide
 ) -> tuple[bytes, tuple[bytes, ...], bytes, bytes, bool, int, bytes]:
     """Read tag, keys, message id, what is kept, whether the body is zipped, delivery time, group.
 
@@ -205,12 +207,17 @@ def _system(
         if kind == _TRANSACTION:
             raise Doubt
     born = at
-    at = _host_end(data, _birth_end(data, at))
+    birth = b""
+    if data[at] == _BORN:
+        _, _, at = _timestamp(data, at)
+    else:
+        birth = side.birth()
+    at = _host_end(data, at)
     time_ms = 0
     if at < end and data[at] == _TIME:
         seconds, nanos, at = _timestamp(data, at)
         time_ms = seconds * 1_000 - (-nanos // _NANOS_PER_MS)
-    kept = data[first:named] + data[born:at]
+    kept = data[first:named] + birth + data[born:at]
     if at < end and data[at] == _QUEUE:
         _, at = _number(data, at)
     group = b""
@@ -266,13 +273,6 @@ def _digest_end(data: bytes, at: int) -> int:
     if at != end:
         raise Doubt
     return end
-
-
-def _birth_end(data: bytes, at: int) -> int:
-    """Check the born timestamp at `at`, as it would be stored; where it ends. Raises Doubt."""
-    if data[at] != _BORN:
-        raise Doubt
-    return _timestamp(data, at)[2]
 
 
 def _timestamp(data: bytes, at: int) -> tuple[int, int, int]:

@@ -142,6 +142,18 @@ def test_plain_messages_take_the_short_way() -> None:
         assert parts(ways.short(several)) == parts(ways.whole(several)) is not None
 
 
+def test_a_message_without_a_birth_gets_the_time_of_its_arrival() -> None:
+    ways = Ways()
+    messages = [like(1), like(2), like(3, keys=["k"]), like(4, properties={"a": "b"})]
+    for made in messages[1:]:
+        made.system_properties.ClearField("born_timestamp")
+    messages[2].system_properties.body_encoding = definition_pb2.GZIP
+    data = request(*messages)
+    short = ways.short(data)
+    assert short is not None
+    assert parts(short) == parts(ways.whole(data))
+
+
 def test_what_is_rare_or_wrong_takes_the_whole_way() -> None:
     ways = Ways()
     grouped = like(3)
