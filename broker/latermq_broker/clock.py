@@ -80,6 +80,11 @@ def monotonic_ms() -> int:
     return _monotonic_ns() // 1_000_000
 
 
+def monotonic_us() -> int:
+    """Read the microseconds of CLOCK_MONOTONIC, as systemd compares them with its own."""
+    return _monotonic_ns() // 1_000
+
+
 def boot_ms() -> int:
     """Read the milliseconds of a clock without a date that counts what the machine slept, too."""
     return time.clock_gettime_ns(_BOOTTIME) // 1_000_000

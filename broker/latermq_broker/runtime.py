@@ -19,11 +19,14 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace as changed
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from latermq_broker.callbacks import ignore
 from latermq_broker.clock import SystemClock
 from latermq_broker.config.config import Config, Flush
+from latermq_broker.config.reloading import LIVE_STANDING_BY, Settings
 from latermq_broker.config.server_transport import Transport
 from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import FencedError, HandoverError, StoreError
@@ -47,6 +50,7 @@ from latermq_broker.observability.service_manager import ServiceNotices
 from latermq_broker.pump.disk_work import DiskWork, disk_threads
 from latermq_broker.pump.event_loop import Ending, Signals, loop_factory
 from latermq_broker.pump.pump import Pump
+from latermq_broker.reload import Reload, taking_on
 from latermq_broker.services.call.handler import MethodTable
 from latermq_broker.services.registry import Services, assemble
 from latermq_broker.services.v1.first_admin import look_at_the_door, refuse_open_door
@@ -78,12 +82,19 @@ HANDED_OVER: Final = -1  # no exit code: the process goes on, as a standby
 LAST_WORDS_MS: Final = 1_000  # to hand a replicated log over
 
 
-def run(config: Config, announce: Callable[[str], None], *, replace: bool = False) -> int:
+def run(
+    config: Config,
+    announce: Callable[[str], None],
+    *,
+    replace: bool = False,
+    reread: Callable[[], Config] | None = None,
+) -> int:
     """Serve until a signal or a failure; the exit code, CLEAN, STORE_FAILED or TRY_AGAIN.
 
     Args:
         announce: gets `latermq ready on HOST:PORT`, when calls are served.
         replace: take over from the broker that serves this directory, if there is one.
+        reread: reads the configuration again, at SIGHUP; None: it stays what it is.
 
     Raises:
         ConfigError: the address cannot be bound, or is open to everybody and must not be.
@@ -91,6 +102,7 @@ def run(config: Config, announce: Callable[[str], None], *, replace: bool = Fals
         StoreError: the data directory cannot be used, is in use, or is damaged.
     """
     logs.set_up(config.log)
+    settings = Settings(reread or partial(changed, config), config)
     sockets = take_sockets(os.environ)
     given = GivenSockets(sockets, kept=LISTEN in sockets)
     config = at_sockets(config, sockets)
@@ -112,7 +124,8 @@ def run(config: Config, announce: Callable[[str], None], *, replace: bool = Fals
     else:
         engine, clock = _open(config, directory)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(_serve(engine, clock, config, announce, Signals(), given, membership))
+        life = _serve(engine, clock, config, announce, Signals(), given, settings, membership)
+        return runner.run(life)
 
 
 def _membership(config: Config, directory: Path) -> "Membership | None":
@@ -159,6 +172,7 @@ def run_replica(
     replica_of: "Callable[[Config, bool], Replica]",
     *,
     replace: bool = False,
+    reread: Callable[[], Config] | None = None,
 ) -> int:
     """Stand by for a replicated log, then serve it, until a signal or a failure; the exit code.
 
@@ -169,11 +183,13 @@ def run_replica(
         replica_of: makes this broker's part in it, in the running loop; True: this process
             had one before, so what must be as it is to start was looked at.
         replace: have the replica end first that is in this directory, if there is one.
+        reread: as of `run`.
 
     Raises:
         ConfigError, HandoverError, StoreError: as `run`.
     """
     logs.set_up(config.log)
+    settings = Settings(reread or partial(changed, config), config)
     why = "one that stands by has its port closed"
     refuse_sockets(os.environ, "a broker with [replication]", why)
     refuse_open_door(config)
@@ -186,8 +202,9 @@ def run_replica(
     signals, again = Signals(), False
     while not signals.came:
         life = _replicate(
-            config, announce, replica_of, membership, signals, replace=replace, again=again
-        )
+            config, announce, replica_of, membership, signals, settings,
+            replace=replace, again=again,
+        )  # fmt: skip
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             code = runner.run(life)
         if code != HANDED_OVER:
@@ -204,6 +221,7 @@ async def _replicate(
     replica_of: "Callable[[Config, bool], Replica]",
     membership: "Membership | None",
     signals: Signals,
+    settings: Settings,
     *,
     replace: bool,
     again: bool,
@@ -226,17 +244,19 @@ async def _replicate(
             if stop.is_set():
                 return CLEAN
             require_address(LISTEN, config.server.listen)
+        manager = ServiceNotices(os.environ)
+        notices = asyncio.create_task(manager.standing_by(lambda: replica.ready))
+        signals.reload_by(Reload(settings, config, manager, ignore, LIVE_STANDING_BY))
         announce("latermq standing by")
-        standing_by = ServiceNotices(os.environ).standing_by(lambda: replica.ready)
-        notices = asyncio.create_task(standing_by)
         async with MetricsEndpoint(config.metrics, page, lambda: False):
             owned = await replica.take_over(clock, stop, yields=again)
         notices.cancel()
         if owned is None:
             return CLEAN
-        given = GivenSockets()
+        given, config = GivenSockets(), settings.over(config)
+        owned.engine.reconfigure(config)
         return await _serve(
-            owned.engine, clock, config, announce, signals, given, membership, owned
+            owned.engine, clock, config, announce, signals, given, settings, membership, owned
         )
     finally:
         meeting.close()
@@ -250,6 +270,7 @@ async def _serve(
     announce: Callable[[str], None],
     signals: Signals,
     given: GivenSockets,
+    settings: Settings,
     membership: "Membership | None" = None,
     owned: "Owned | None" = None,
 ) -> int:
@@ -283,8 +304,10 @@ async def _serve(
                 meeting = await open_ports(server, given, config, metrics, replaced)
                 pump.start()
                 services.health.set_serving(True)
-                gc.collect()
-                gc.freeze()  # what lives as long as the process need not be looked at again
+                _freeze()
+                signals.reload_by(
+                    Reload(settings, config, manager, taking_on(engine, pump, server, ending))
+                )
                 _say_ready(server.address, announce, manager)
                 await stop.wait()
             if not ending.goes_on:
@@ -304,11 +327,7 @@ async def _serve(
     finally:
         disk.close()
         closed = _close(
-            engine,
-            clock,
-            store_failed=ending.failure is not None,
-            drained=drained,
-            owned=owner is not None,
+            engine, clock, store_failed=bool(ending.failure), drained=drained, owned=bool(owner)
         )
     if not closed:
         return TRY_AGAIN if isinstance(ending.failure, FencedError) else STORE_FAILED
@@ -371,6 +390,12 @@ def _say_ready(address: str, announce: Callable[[str], None], manager: ServiceNo
     announce(f"latermq ready on {address}")
     manager.ready(address)
     log.info("ready", extra={"address": address, "compiled": is_compiled()})
+
+
+def _freeze() -> None:
+    """Have nobody look again at what lives as long as the process."""
+    gc.collect()
+    gc.freeze()
 
 
 def _managed(services: Services, pump: Pump) -> ServiceNotices:

@@ -73,7 +73,7 @@ EPOCH_ID_BITS: Final = 40  # delivery ids of one life of the broker, before they
 
 class Engine:
     def __init__(self, store: Store, config: Config) -> None:
-        self._config = config
+        self.config = config
         self._state = state = EngineState(store, config)
         self._journal = journal = Journal(state)
         self.store = store
@@ -119,6 +119,7 @@ class Engine:
         )
         self.overview = partial(overview, state, self.retention, self._due)
         self.write = store.log.write
+        self.reconfigure = partial(_reconfigure, self, state)
         self.apply_up_to = partial(_apply_up_to, state, journal)
         self.recovery: RecoveryReport | None = None
 
@@ -207,7 +208,7 @@ class Engine:
                 if not live and not was_done(self._state, group, handles[index], now_ms, topic):
                     results[index] = _invalid(handles[index])
         if ids:
-            if self._config.compat.strict:
+            if self.config.compat.strict:
                 self._attempts.acknowledge_in_order(ids, now_ms)
             else:
                 self._journal.write(RecordType.ACK, ids, now_ms)
@@ -371,3 +372,10 @@ def _invalid(handle: str) -> InvalidReceiptHandleError:
     return InvalidReceiptHandleError(
         f"receipt handle {shown!r} is acknowledged, expired, of another topic or unknown"
     )
+
+
+def _reconfigure(engine: Engine, state: EngineState, config: Config) -> None:
+    """Go on with other ages and limits: only what `reloading.LIVE` names may differ."""
+    engine.config = state.config = config
+    engine.store.disk.reconfigure(config.store)
+    engine.retention.reconfigure(config.store)

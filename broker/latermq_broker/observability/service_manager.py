@@ -1,4 +1,4 @@
-"""Tells systemd how the broker is: ready, stopping, alive. Silent where nobody asked for it.
+"""Tells systemd how the broker is: ready, reloading, stopping, alive. Silent where nobody asked.
 
 Protocol: sd_notify(3). A unit of `Type=notify` hands over a socket in NOTIFY_SOCKET, and with
 `WatchdogSec=` the longest silence in WATCHDOG_USEC.
@@ -10,9 +10,12 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from latermq_broker.clock import monotonic_us
+
 log = logging.getLogger("latermq.runtime")
 
 READY: Final = "READY=1"
+RELOADING: Final = "RELOADING=1"
 STOPPING: Final = "STOPPING=1"
 ALIVE: Final = "WATCHDOG=1"
 
@@ -28,22 +31,36 @@ class ServiceNotices:
         path = environment.get("NOTIFY_SOCKET", "")
         self._address = f"\0{path[1:]}" if path.startswith("@") else path
         self._watches = bool(self._address) and environment.get("WATCHDOG_USEC", "").isdigit()
+        self._is_ready = False
         self._untold: tuple[str, ...] = ()  # what was not heard, and still holds
 
     def ready(self, address: str) -> None:
         """Say that calls are served there."""
+        self._is_ready = True
         self._tell(READY, f"STATUS=serving on {address}")
+
+    def reloading(self) -> None:
+        """Say that settings are read again, if it is ready; it is followed by `reloaded`."""
+        if self._is_ready:
+            self._tell(RELOADING, f"MONOTONIC_USEC={monotonic_us()}")
+
+    def reloaded(self) -> None:
+        """Say that it is ready again."""
+        if self._is_ready:
+            self._tell(READY)
 
     async def standing_by(self, could_serve: Callable[[], bool]) -> None:
         """Say each second, for ever, that it lives; it is ready when it could serve."""
         while self._address:
             if could_serve():
+                self._is_ready = True
                 self._tell(READY, "STATUS=standing by")
             self.alive()
             await asyncio.sleep(1)
 
     def stopping(self) -> None:
         """Say that calls are answered that have begun, and no further ones."""
+        self._is_ready = False
         self._tell(STOPPING, "STATUS=draining")
 
     def alive(self) -> None:

@@ -1,6 +1,7 @@
 """`latermq serve`: flags → Config → runtime → exit code."""
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -126,20 +127,19 @@ def serve(
     """
     if not __debug__:
         raise RefusedError("python -O removes the checks that keep data safe: start without -O")
+    flags = {
+        "server.listen": listen,
+        "server.data_dir": data_dir,
+        "store.flush": flush,
+        "catalog.auto_create": auto_create,
+        "catalog.auto_create_groups": auto_create_groups,
+        "log.level": log_level,
+        "log.json": log_json,
+    }
+    path = None if file is None else Path(file)
+    reread = partial(load, path, dict(os.environ), flags)
     try:
-        config = load(
-            None if file is None else Path(file),
-            os.environ,
-            {
-                "server.listen": listen,
-                "server.data_dir": data_dir,
-                "store.flush": flush,
-                "catalog.auto_create": auto_create,
-                "catalog.auto_create_groups": auto_create_groups,
-                "log.level": log_level,
-                "log.json": log_json,
-            },
-        )
+        config = reread()
         if print_config:
             click.echo(to_toml(config), nl=False)
             return 0
@@ -157,8 +157,10 @@ def serve(
         if config.replication.kafka:
             from latermq_broker.replication.on_kafka import replica_on_kafka
 
-            return runtime.run_replica(config, click.echo, replica_on_kafka, replace=replace)
-        return runtime.run(config, click.echo, replace=replace)
+            return runtime.run_replica(
+                config, click.echo, replica_on_kafka, replace=replace, reread=reread
+            )
+        return runtime.run(config, click.echo, replace=replace, reread=reread)
     except (UnansweredError, FencedError) as error:
         raise TryAgainError(str(error)) from error
     except REFUSALS as error:

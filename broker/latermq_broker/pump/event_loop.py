@@ -30,9 +30,15 @@ class Ending:
         self.drain_ms_max = config.drain_ms_max
         self._over = False
         self._waited_for = waited_for
+        self._replace_drain_ms_max = 0
+        self.reconfigure(config)
+
+    def reconfigure(self, config: ServerConfig) -> None:
+        """Leave another time to the calls that are open, unless it runs already."""
+        if self.stop.is_set():
+            return
         self._replace_drain_ms_max = config.replace_drain_ms_max
-        if waited_for:
-            self.drain_ms_max = self._replace_drain_ms_max
+        self.drain_ms_max = self._replace_drain_ms_max if self._waited_for else config.drain_ms_max
 
     def signalled(self) -> None:
         """Stop in order."""
@@ -85,11 +91,26 @@ class Ending:
 
 
 class Signals:
-    """SIGTERM and SIGINT, and whether one came, in whichever of a process's loops."""
+    """SIGTERM and SIGINT, and whether one came, in whichever of a process's loops; and SIGHUP."""
 
     def __init__(self) -> None:
         self.came = False
         self._stop: Callable[[], None]
+        ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # by `nohup`
+        self._ends_with_terminal = not ignored and _has_terminal()
+
+    def reload_by(self, reload: Callable[[], None]) -> None:
+        """Have each SIGHUP call it; but one that says that the terminal is gone stops in order."""
+
+        def on_hang_up() -> None:
+            if self.came:
+                return
+            if self._ends_with_terminal and not _has_terminal():
+                self.come()
+            else:
+                reload()
+
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, on_hang_up)
 
     def stop_by(self, stop: Callable[[], None]) -> None:
         """Have the first one stop in order, now if it came; a second ends the process as it is.
@@ -115,6 +136,15 @@ class Signals:
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL)
         self.come()
+
+
+def _has_terminal() -> bool:
+    """Tell whether a terminal is this process's, and not hung up."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -128,6 +128,10 @@ class Pump:
         self._arm()
         self._wait_a_second()
 
+    def look_again(self) -> None:
+        """Have a turn: what is due next may be another thing than it was."""
+        self._arm()
+
     def conclude(self, *, drained: bool) -> Later[None]:
         """Write what is left, and begin nothing more by time; settled when all of it is kept.
 

@@ -30,6 +30,10 @@ class DiskPressure:
         self._short = False  # of free space
         self._starved = False  # a segment could not be prepared
 
+    def reconfigure(self, config: StoreConfig) -> None:
+        """Go on with other thresholds, from the next look on."""
+        self._config = config
+
     @property
     def full(self) -> bool:
         """Tell whether sends are refused."""

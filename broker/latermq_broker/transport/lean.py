@@ -105,9 +105,11 @@ class LeanServer:
         self._away = False
         self._all_left = asyncio.Event()
         self._all_left.set()
-        contexts = None
+        self._contexts = contexts = None
         if tls.enabled:
-            contexts = CertificateFiles(tls, config.directory / TLS_DIRECTORY, monotonic_ms())
+            self._contexts = contexts = CertificateFiles(
+                tls, config.directory / TLS_DIRECTORY, monotonic_ms()
+            )
         self._listener = Listener(
             config, http2, tls, contexts, self._protocol_of, self._shared.counts
         )
@@ -163,6 +165,12 @@ class LeanServer:
         if not self._away:
             self._listener.start(sockets, kept=kept)
         self._each_second.start()
+
+    def reconfigure(self, http2: Http2Config) -> None:
+        """Go on with other limits for connections, and certificates as their files are now."""
+        self._listener.reconfigure(http2)
+        if self._contexts is not None:
+            self._contexts.look(monotonic_ms())
 
     def leave_port(self) -> None:
         """Accept nothing more; what waits at the port is for the process that has it now."""

@@ -102,10 +102,14 @@ class Listener:
             listening.setblocking(False)
             listening.listen(BACKLOG)
             self.port = listening.getsockname()[1]
-        self._connections_max = min(
-            self._http2.connections_max, room_for_connections(self._http2.connections_max)
-        )
+        self._connections_max = room_for_connections(self._http2.connections_max)
         self._listen()
+
+    def reconfigure(self, http2: Http2Config) -> None:
+        """Go on with other limits for connections."""
+        if http2 != self._http2:
+            self._http2 = http2
+            self._connections_max = room_for_connections(http2.connections_max)
 
     def stop(self) -> None:
         """Accept nothing more, but what the kernel accepted already, if nobody else could."""
@@ -351,7 +355,7 @@ def room_for_connections(wanted: int) -> int:
     raised = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     if raised > soft:
         resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
-    room = max(raised - FD_HEADROOM, raised // 2)
+    room = min(wanted, max(raised - FD_HEADROOM, raised // 2))
     if room < wanted:
         log.info(
             "fewer connections than configured: the limit of open files",

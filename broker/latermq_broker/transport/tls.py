@@ -62,12 +62,16 @@ class CertificateFiles:
     def current(self, now_ms: int) -> ssl.SSLContext:
         """Return the context for the next handshake."""
         if now_ms - self._looked_ms >= LOOK_MS:
-            self._looked_ms = now_ms
-            stamps = self._stamps()
-            if stamps != self._seen:
-                self._seen = stamps
-                self._reload()
+            self.look(now_ms)
         return self._context
+
+    def look(self, now_ms: int) -> None:
+        """Read the files again, if one has changed."""
+        self._looked_ms = now_ms
+        stamps = self._stamps()
+        if stamps != self._seen:
+            self._seen = stamps
+            self._reload()
 
     def _reload(self) -> None:
         try:

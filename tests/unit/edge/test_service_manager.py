@@ -15,6 +15,7 @@ from typing import Final
 
 import pytest
 
+from latermq_broker.clock import monotonic_us
 from latermq_broker.config.config import ServerConfig
 from latermq_broker.handover.replacing import LISTEN
 from latermq_broker.observability.service_manager import ServiceNotices
@@ -53,6 +54,29 @@ async def test_a_standby_is_ready_when_it_could_serve(systemd: socket.socket) ->
     heard = [(await asyncio.to_thread(systemd.recv, 1_000)).decode() for _ in range(3)]
     saying.cancel()
     assert heard == ["WATCHDOG=1", "READY=1\nSTATUS=standing by", "WATCHDOG=1"]
+
+
+def test_it_hears_of_a_reload(systemd: socket.socket) -> None:
+    """By the clock that systemd compares with its own; one that is not ready reloads unheard."""
+    manager = ServiceNotices({"NOTIFY_SOCKET": systemd.getsockname()})
+    manager.reloading()
+    manager.reloaded()
+    manager.ready("127.0.0.1:8081")
+    before_us = monotonic_us()
+    manager.reloading()
+    manager.reloaded()
+    heard = [systemd.recv(1_000).decode() for _ in range(3)]
+    word, _, since_us = heard[1].rpartition("=")
+    assert word == "RELOADING=1\nMONOTONIC_USEC"
+    assert before_us <= int(since_us) <= monotonic_us()
+    assert heard[2] == "READY=1"
+    manager.stopping()
+    manager.reloading()
+    manager.reloaded()
+    assert systemd.recv(1_000).startswith(b"STOPPING")
+    systemd.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        systemd.recv(1_000)
 
 
 def test_without_a_watchdog_it_is_not_told_each_second(systemd: socket.socket) -> None:
@@ -114,6 +138,7 @@ def test_the_unit_starts_what_there_is() -> None:
     options = {option for parameter in serve.params for option in parameter.opts}
     assert {word for word in words if word.startswith("--")} <= options
     assert service["Type"] == "notify"
+    assert service["ExecReload"] == "/bin/kill -HUP $MAINPID"
     assert service["StateDirectory"] in service["ExecStart"]
     prevented = service["RestartPreventExitStatus"].split()
     assert prevented == [str(REFUSED), str(STORE_FAILED)]

@@ -1,5 +1,6 @@
 """Old segments go; what waits, is held, or is kept longer goes along to the end of the log."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,29 @@ def test_retention_0_keeps_for_ever() -> None:
     rig.retain()
     assert len(rig.segments()) == 4
     assert rig.engine.next_deadline_ms() is None
+
+
+def test_other_ages_hold_as_soon_as_they_are_set() -> None:
+    """Settings read again: nothing waited for an age of its own, so nobody looked."""
+    forever, short = short_store(retention_ms=0), short_store()
+    rig = rig_with(forever)
+    fill(rig)
+    rig.advance(1_000 * HOUR_MS)
+    rig.retain()
+    assert rig.engine.next_deadline_ms() is None
+    before = rig.engine.config
+    rig.engine.reconfigure(replace(before, store=short))
+    assert rig.engine.next_deadline_ms() is not None
+    rig.retain()
+    rig.checkpoint()
+    assert len(rig.segments()) == 1
+    rig.engine.reconfigure(before)
+    fill(rig)
+    kept = rig.segments()
+    rig.advance(1_000 * HOUR_MS)
+    rig.retain()
+    rig.checkpoint()
+    assert rig.segments() == kept
 
 
 def test_a_group_goes_on_with_what_is_left() -> None:

@@ -17,6 +17,12 @@ class Ages:
         self._own: list[Topic] = []
         self._shortest_ms = 0
 
+    def reconfigure(self, config: StoreConfig) -> None:
+        """Go on with other ages for all."""
+        self._config = config
+        self._changes += 1
+        self._version = -1
+
     def read_ms(self, topic: Topic) -> int:
         """Tell the age of what every group of the topic has read."""
         own_ms = topic.retention_ms

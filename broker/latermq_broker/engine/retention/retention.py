@@ -20,10 +20,11 @@ damage keeps its segment.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from latermq_broker.catalog.catalog import Topic
+from latermq_broker.config.config import StoreConfig
 from latermq_broker.engine.journal.apply_retention import base_sections
 from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.outcome.attempts import Attempts
@@ -109,6 +110,12 @@ class Retention:
         self._unread: Counter[tuple[str, str]] = Counter()  # of this pass, by group and topic
         self._now_ms = 0
 
+    def reconfigure(self, config: StoreConfig) -> None:
+        """Go on with other ages for all: a pass that is under way ends, and one may begin now."""
+        self._config = config
+        self.ages.reconfigure(config)
+        self._next_ms = self._own_from_ms = self._kept_until_ms = 0
+
     def next_deadline_ms(self) -> int | None:
         """Tell when `step` wants to be called; None while there is nothing that could ever go."""
         return self._next_ms if self._wanted else None
@@ -177,7 +184,7 @@ class Retention:
     def _run(self) -> Iterator[int]:
         due, keeper = 0, None
         while self._may_go(due) and self._is_due(due):
-            if not self._oversize(due):
+            if not _oversize(self._row.row, due, self._config.retention_bytes):
                 keeper = yield from self._keeper_of(self._row.row[due])
                 if keeper is not None:
                     break
@@ -227,7 +234,7 @@ class Retention:
 
     def _is_due(self, index: int) -> bool:
         """Tell whether it is too much, or old and not known to be kept by what is unread."""
-        if self._oversize(index):
+        if _oversize(self._row.row, index, self._config.retention_bytes):
             return True
         if self._now_ms < self._kept_until_ms and not self._state.store.disk.low:
             return False
@@ -255,12 +262,6 @@ class Retention:
         self.kept_for = keeper if kept and keeper is not None else NOBODY
         self.kept_unread_bytes = kept if self.kept_for.group else 0
         self.kept_longer_bytes = kept - self.kept_unread_bytes
-
-    def _oversize(self, index: int) -> bool:
-        """Tell whether the log is too large even without the segments before this one."""
-        row = self._row.row
-        limit = self._config.retention_bytes
-        return bool(limit) and row[-1].end - row[index].base > limit
 
     def _all_read(self, segment: Segment) -> Generator[int, None, bool]:
         """Tell whether every group that reads a topic has passed what the segment has of it.
@@ -457,3 +458,8 @@ def _readers(state: EngineState) -> dict[int, list[Subscription]]:
     for (_, topic_id), subscription in state.subscriptions.items():
         readers.setdefault(topic_id, []).append(subscription)
     return readers
+
+
+def _oversize(row: Sequence[Segment], index: int, limit: int) -> bool:
+    """Tell whether the log is too large even without the segments before this one."""
+    return bool(limit) and row[-1].end - row[index].base > limit

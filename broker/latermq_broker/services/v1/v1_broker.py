@@ -18,7 +18,6 @@ class BrokersService:
         self._engine = rooms.engine
         self._committer = rooms.committer
         self._sessions = rooms.sessions
-        self._config = rooms.config
         self._transport_view = transport_view
         self._reconnects = reconnects
 
@@ -26,9 +25,9 @@ class BrokersService:
         self, request: broker_pb2.GetBrokerRequest, caller: Caller
     ) -> broker_pb2.GetBrokerResponse:
         """Answer GetBroker of broker.proto."""
-        seen = self._engine.overview()
+        seen, config = self._engine.overview(), self._engine.config
         broker = broker_pb2.Broker(
-            name=self._config.server.broker_name,
+            name=config.server.broker_name,
             version=own_version(),
             started_at_ms=seen.opened_ms,
             now_ms=self._committer.now_ms(),
@@ -36,9 +35,9 @@ class BrokersService:
             topics=seen.topic_count,
             groups=seen.group_count,
             clients=len(self._sessions),
-            log=_log(seen, self._config),
+            log=_log(seen, config),
             disk=_disk(seen),
-            retention=_retention(seen, self._config),
+            retention=_retention(seen, config),
             waiting=broker_pb2.BrokerWaiting(
                 delayed=seen.delayed,
                 in_flight=seen.leased,
@@ -52,7 +51,7 @@ class BrokersService:
                 ids=len(seen.dedup),
                 bytes=seen.dedup.bytes,
                 bytes_max=seen.dedup.bytes_max,
-                window_ms=self._config.dedup.window_ms,
+                window_ms=config.dedup.window_ms,
             ),
             replication=_replication(self._transport_view.replication()),
         )
