@@ -11,6 +11,7 @@ from interop.client_cases import CONFIG, Line
 from interop.official import OfficialClient, text
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from latermq_proto.latermq.v1.broker_pb2 import ReconnectClientsRequest
+from latermq_proto.latermq.v1.client_pb2 import ListClientsRequest
 from support.broker_process import BrokerProcess
 from support.machine import patient
 from support.wire_client import WireClient
@@ -50,6 +51,18 @@ def ask_all(endpoint: str) -> None:
             time.sleep(0.1)
 
 
+def wait_reached(endpoint: str) -> None:
+    """Until every client has opened a stream anew."""
+    until = time.monotonic() + BACK_S_MAX
+    with WireClient(endpoint) as wire:
+        while True:
+            clients = wire.call(wire.clients.ListClients, ListClientsRequest()).clients
+            if sum(each.reachable for each in clients) == CLIENTS:
+                return
+            assert time.monotonic() < until, clients
+            time.sleep(0.1)
+
+
 def test_clients_go_on_when_asked_to_reconnect(
     official: OfficialClient, tmp_path: Path, name: str
 ) -> None:
@@ -63,6 +76,7 @@ def test_clients_go_on_when_asked_to_reconnect(
             ask_all(broker.endpoint)
             line.send(str(number))
             official.wait_consumed(consumer, number + 1)
+        wait_reached(broker.endpoint)  # or there might be nobody to tell
         ended = broker.terminate()
         assert ended.code == 0, ended.stderr
         assert "clients told to reconnect" in broker.log_path.read_text(encoding="utf-8")

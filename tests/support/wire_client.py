@@ -13,6 +13,7 @@ import grpc
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2, service_pb2_grpc
 from latermq_proto.latermq.v1 import (
     broker_pb2_grpc,
+    client_pb2_grpc,
     dead_letter_pb2_grpc,
     group_pb2,
     group_pb2_grpc,
@@ -46,6 +47,7 @@ class WireClient:
         self.groups = group_pb2_grpc.GroupsStub(self._channel)
         self.pending = pending_pb2_grpc.PendingStub(self._channel)
         self.brokers = broker_pb2_grpc.BrokersStub(self._channel)
+        self.clients = client_pb2_grpc.ClientsStub(self._channel)
         self.dead_letters = dead_letter_pb2_grpc.DeadLettersStub(self._channel)
 
     def __enter__(self) -> Self:
