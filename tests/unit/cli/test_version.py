@@ -3,7 +3,8 @@
 import pytest
 from click.testing import CliRunner
 
-from latermq_cli import root
+from latermq_cli.root import latermq
+from latermq_text import version as versions
 
 
 @pytest.mark.parametrize(
@@ -17,7 +18,7 @@ from latermq_cli import root
 def test_it_says_what_it_is(
     monkeypatch: pytest.MonkeyPatch, version: str, compiled: bool, said: str
 ) -> None:
-    monkeypatch.setattr(root, "own_version", lambda: version)
-    monkeypatch.setattr(root, "is_compiled", lambda: compiled)
-    ended = CliRunner().invoke(root.latermq, ["--version"])
+    monkeypatch.setattr(versions, "own_version", lambda: version)
+    monkeypatch.setattr(versions, "is_compiled", lambda: compiled)
+    ended = CliRunner().invoke(latermq, ["--version"])
     assert (ended.exit_code, ended.output) == (0, f"latermq {said}\n")
