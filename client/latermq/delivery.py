@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, Protocol
 
 from latermq._values import arguments
 from latermq._values.endpoints import Endpoints
-from latermq._values.failure import Failure, describe, rejection, text_of
+from latermq._values.failure import Failure, describe, exc_info, rejection, text_of
 from latermq._wire.messages import Arrival
 from latermq.backoff import RetryPolicy
 from latermq.message import Received
@@ -199,7 +199,7 @@ class Delivery(Received):
                 "attempt %d of message %s %s, topic %s: %s: %s",
                 self.attempt, self.message_id, _WORDS[self._verdict.outcome],
                 self.topic, type(error).__name__, text_of(error),
-                exc_info=error if self._verdict.outcome is not Outcome.RETURNED else None,
+                exc_info=exc_info(error) if self._verdict.outcome is not Outcome.RETURNED else None,
                 extra={"topic": self.topic, "message_id": self.message_id, "attempt": self.attempt},
             )  # fmt: skip
         if self._outcome is None:

@@ -14,7 +14,7 @@ from latermq._consuming.inbox import Inbox
 from latermq._consuming.settle import end_all, give_all_back
 from latermq._values import arguments
 from latermq._values.durations import span_of
-from latermq._values.failure import text_of
+from latermq._values.failure import exc_info, text_of
 from latermq.delivery import Delivery, Verdict
 from latermq.message import ConsumeResult
 from latermq.middleware import Around, BatchNext, HandleNext
@@ -252,7 +252,7 @@ class Calls:
                     delivery._verdict = verdict
                 log.warning(
                     "a batch of %d failed, topic %s: %s: %s",
-                    count, topic, type(error).__name__, text_of(error), exc_info=error,
+                    count, topic, type(error).__name__, text_of(error), exc_info=exc_info(error),
                 )  # fmt: skip
                 await end_all(deliveries, 0, error)
         except BaseException:

@@ -1,9 +1,12 @@
 """What is told to the broker about a failed attempt: class, text, stack and the stack's hash."""
 
+import concurrent.futures
 import hashlib
 import os
 import traceback
 from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
 from typing import Final
 
 # It travels as one gRPC header, in base64. Servers commonly take 8 KiB of headers in all, so the
@@ -13,6 +16,10 @@ TEXT_BYTES_MAX: Final = 1024
 STACK_BYTES_MAX: Final = 3584
 HASH_BYTES: Final = 8
 REJECTED_CLASS: Final = "Rejected"
+
+_PACKAGE: Final = f"{Path(__file__).parents[1]}{os.sep}"
+_DEMO: Final = f"{_PACKAGE}demo{os.sep}"  # an application like others
+_CALLING: Final = (_PACKAGE, f"{Path(concurrent.futures.__file__).parent}{os.sep}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +35,33 @@ class Failure:
 
 def describe(error: BaseException) -> Failure:
     """Return what the broker should know about `error`, cut to what a header may hold."""
-    frames = traceback.extract_tb(error.__traceback__)
-    stack = "".join(traceback.format_exception(error))
+    stack_from = of_application(error)
+    frames = traceback.extract_tb(stack_from)
+    stack = "".join(traceback.format_exception(type(error), error, stack_from))
     return Failure(
         class_name=_head(type(error).__qualname__, CLASS_BYTES_MAX),
         text=_head(text_of(error), TEXT_BYTES_MAX),
         stack_hash=_hash(type(error), frames),
         stack=_tail(stack, STACK_BYTES_MAX),
     )
+
+
+def of_application(error: BaseException) -> TracebackType | None:
+    """Return the traceback from the application's first frame on: those that called it say nothing.
+
+    All of it where the application has none, as when a payload does not fit.
+    """
+    at = error.__traceback__
+    while at is not None and _calls(at.tb_frame.f_code.co_filename):
+        at = at.tb_next
+    return at or error.__traceback__
+
+
+def exc_info(
+    error: BaseException,
+) -> tuple[type[BaseException], BaseException, TracebackType | None]:
+    """Return what a log record is to show of it."""
+    return type(error), error, of_application(error)
 
 
 def text_of(error: BaseException) -> str:
@@ -53,6 +79,10 @@ def rejection(reason: str, error: BaseException | None = None) -> Failure:
         return Failure(REJECTED_CLASS, text, rejected=True)
     cause = describe(error)
     return Failure(cause.class_name, text, cause.stack_hash, cause.stack, rejected=True)
+
+
+def _calls(file: str) -> bool:
+    return file.startswith(_CALLING) and not file.startswith(_DEMO)
 
 
 def _hash(error: type[BaseException], frames: traceback.StackSummary) -> str:

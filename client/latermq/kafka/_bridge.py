@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from latermq._consuming.figures import Figures
-from latermq._values.failure import text_of
+from latermq._values.failure import exc_info, text_of
 from latermq._worker.verdicts import Judge, Rules
 from latermq.admin import PAGE_SIZE_MAX, AsyncAdmin
 from latermq.backoff import RECONNECT_BACKOFF, WAIT_MAX
@@ -97,7 +97,7 @@ class Bridge:
                 "%s: attempt %d by %s failed, to LaterMQ: %s: %s",
                 record.place, record.attempt, self.place.group, type(error).__name__,
                 text_of(error),
-                exc_info=error if verdict.outcome is not Outcome.RETURNED else None,
+                exc_info=exc_info(error) if verdict.outcome is not Outcome.RETURNED else None,
             )  # fmt: skip
             await self._hand_over(record, first)
             self.figures.left(self.place.topic, verdict.outcome)
