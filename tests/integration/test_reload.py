@@ -15,6 +15,7 @@ import pytest
 
 from latermq_proto.latermq.v1 import broker_pb2
 from support.broker_process import BrokerProcess
+from support.cluster_process import ClusterProcess
 from support.machine import patient
 
 BEFORE: Final = "[store]\nretention_ms = 86400000\nunread_retention_ms = 0\n[log]\nlevel = 'info'\n"
@@ -86,6 +87,34 @@ def test_systemd_hears_of_it(
         assert word == b"RELOADING=1\nMONOTONIC_USEC"
         assert before_us <= int(since_us) <= time.monotonic_ns() // 1_000
         assert systemd.recv(1_000) == b"READY=1"
+
+
+def test_shards_hear_of_it_when_they_can_and_systemd_hears_one_voice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd,
+        ClusterProcess(tmp_path / "data", 2, config=BEFORE) as cluster,
+    ):
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(SOON_S)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        cluster.start()
+        assert systemd.recv(1_000).decode() == f"READY=1\nSTATUS=serving on {cluster.endpoint}"
+        settings(cluster, BEFORE.replace("86400000", "43200000"))
+        os.kill(cluster.pid, signal.SIGHUP)
+        cluster.wait_log("settings reloaded store.retention_ms=43200000", 2)
+        assert systemd.recv(1_000).startswith(b"RELOADING=1")
+        assert systemd.recv(1_000) == b"READY=1"
+        cluster.kill_shard(1)  # it is told when it serves again: SIGHUP would end it before
+        cluster.wait_log("shard ended, it is started again")
+        os.kill(cluster.pid, signal.SIGHUP)
+        cluster.wait_log("settings reloaded, none changed", 2)
+        ended = cluster.terminate()
+        assert ended.code == 0, ended.stderr
+        assert ended.stderr.count("shard ended, it is started again") == 1
+        words = [systemd.recv(1_000) for _ in range(3)]
+        assert words[2] == b"STOPPING=1\nSTATUS=draining"
 
 
 def test_one_whose_terminal_is_closed_ends_in_order(tmp_path: Path) -> None:

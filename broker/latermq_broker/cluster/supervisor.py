@@ -29,6 +29,8 @@ from latermq_broker.config.addresses import listen_address
 from latermq_broker.config.config import Config
 from latermq_broker.errors import ConfigError, StoreUnusableError
 from latermq_broker.observability import log as logs
+from latermq_broker.observability.service_manager import ServiceNotices
+from latermq_broker.pump.event_loop import has_terminal
 from latermq_broker.store.directory import LOG_NAME
 from latermq_broker.transport.listener import bound
 
@@ -41,6 +43,7 @@ PORT_MAX: Final = 65_535
 ROWS_TRIED_MAX: Final = 50
 BACKOFF_S: Final = (0.1, 0.5, 2.0, 5.0, 10.0)  # before a shard is started again
 STEADY_S: Final = 60.0  # a shard that lived so long begins with the first of them again
+ALIVE_S: Final = 1.0
 READY: Final = b"latermq ready on"
 STANDING_BY: Final = b"latermq standing by"
 STRAYS: Final = re.compile(r"0|[1-9][0-9]*")
@@ -55,6 +58,8 @@ class Child:
     process: asyncio.subprocess.Process | None = None
     ready: asyncio.Event = field(default_factory=asyncio.Event)  # or never will be
     serves: bool = False  # or stands by
+    hears: bool = False  # its present life takes SIGHUP: one that is opening would end of it
+    reread: bool = False  # it is to, once it does
     code: int = CLEAN
     failures: int = 0
 
@@ -165,12 +170,16 @@ class Supervisor:
         self._arguments = arguments
         self._children = [Child(number, address) for number, address in enumerate(addresses)]
         self._stopping = asyncio.Event()
+        self._manager = ServiceNotices(os.environ)
+        self._in_terminal = has_terminal()
 
     async def run(self, announce: Callable[[str], None], *, replace: bool) -> int:
         """Keep the shards running; the exit code. See `run`."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as `nohup` has it
+            loop.add_signal_handler(signal.SIGHUP, self._on_hang_up)
         lives = []
         for child in self._children:
             lives.append(asyncio.create_task(self._live(child, replace=replace)))
@@ -182,9 +191,12 @@ class Supervisor:
         if not self._stopping.is_set():
             if all(child.serves for child in self._children):
                 announce(self._announcement())
+                self._manager.ready(self._addresses[0])
             else:
                 self._stop()
+        notices = asyncio.create_task(self._tell_alive())
         await asyncio.gather(*lives)
+        notices.cancel()
         codes = [child.code for child in self._children]
         return max((code for code in codes if code != TRY_AGAIN), default=TRY_AGAIN) or max(codes)
 
@@ -198,9 +210,36 @@ class Supervisor:
         """Drain all; asked again, end them as they are."""
         again = self._stopping.is_set()
         self._stopping.set()
+        self._manager.stopping()
         for child in self._children:
             if child.process is not None and child.process.returncode is None:
                 child.process.send_signal(signal.SIGKILL if again else signal.SIGTERM)
+
+    def _on_hang_up(self) -> None:
+        """Have each shard read its settings again; where the terminal is gone, stop."""
+        if self._stopping.is_set():
+            return
+        if self._in_terminal and not has_terminal():
+            self._stop()
+            return
+        self._manager.reloading()
+        for child in self._children:
+            child.reread = True
+            self._pass_on(child)
+        self._manager.reloaded()
+
+    @staticmethod
+    def _pass_on(child: Child) -> None:
+        if child.hears and child.reread and child.process is not None:
+            child.reread = False
+            if child.process.returncode is None:
+                child.process.send_signal(signal.SIGHUP)
+
+    async def _tell_alive(self) -> None:
+        """Tell the service manager each second that this process goes round."""
+        while True:
+            self._manager.alive()
+            await asyncio.sleep(ALIVE_S)
 
     async def _live(self, child: Child, *, replace: bool) -> None:
         """Start a shard again until it ends in order, or all are to stop."""
@@ -241,7 +280,8 @@ class Supervisor:
         words = ["--listen", child.address, "--data-dir", str(directory), *self._arguments]
         if replace and not child.serves:
             words.append("--replace")
-        environment = os.environ | {
+        mine = {"NOTIFY_SOCKET", "WATCHDOG_USEC"}  # one process speaks for all
+        environment = {name: value for name, value in os.environ.items() if name not in mine} | {
             "LATERMQ_CLUSTER_SHARDS": ",".join(self._shards),
             "LATERMQ_CLUSTER_SHARD": str(child.number),
         }
@@ -257,8 +297,10 @@ class Supervisor:
         assert child.process.stdout is not None
         async for line in child.process.stdout:
             if line.startswith((READY, STANDING_BY)):
-                child.serves = True
+                child.serves = child.hears = True
                 child.ready.set()
+                self._pass_on(child)
                 what = "shard serves" if line.startswith(READY) else "shard stands by"
                 log.info(what, extra={"shard": child.number, "address": child.address})
+        child.hears = False
         child.code = await child.process.wait()

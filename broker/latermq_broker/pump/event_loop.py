@@ -97,7 +97,7 @@ class Signals:
         self.came = False
         self._stop: Callable[[], None]
         ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # by `nohup`
-        self._ends_with_terminal = not ignored and _has_terminal()
+        self._ends_with_terminal = not ignored and has_terminal()
 
     def reload_by(self, reload: Callable[[], None]) -> None:
         """Have each SIGHUP call it; but one that says that the terminal is gone stops in order."""
@@ -105,7 +105,7 @@ class Signals:
         def on_hang_up() -> None:
             if self.came:
                 return
-            if self._ends_with_terminal and not _has_terminal():
+            if self._ends_with_terminal and not has_terminal():
                 self.come()
             else:
                 reload()
@@ -138,7 +138,7 @@ class Signals:
         self.come()
 
 
-def _has_terminal() -> bool:
+def has_terminal() -> bool:
     """Tell whether a terminal is this process's, and not hung up."""
     try:
         os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
