@@ -55,6 +55,8 @@ def docker() -> Iterator[Docker]:
         finally:
             engine.terminate()
             engine.wait(CALL_S)
+            for left in Path(folder, "x", "netns").glob("*"):  # mounted, and so in the way
+                subprocess.run(["umount", left], check=True)
 
 
 @pytest.fixture(scope="session")

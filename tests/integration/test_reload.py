@@ -117,17 +117,19 @@ def test_shards_hear_of_it_when_they_can_and_systemd_hears_one_voice(
         assert words[2] == b"STOPPING=1\nSTATUS=draining"
 
 
-def test_one_whose_terminal_is_closed_ends_in_order(tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [(), ("--shards", "2")], ids=["alone", "shards"])
+def test_one_whose_terminal_is_closed_ends_in_order(tmp_path: Path, more: tuple[str, ...]) -> None:
     """It was killed by it; to go on would keep a port that nobody knows of."""
     ours, its = os.openpty()
     log = tmp_path / "log"
     script = (
-        "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+        "import fcntl, os, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL); "  # these tests may run under `nohup`
         "os.execv(sys.argv[1], sys.argv[1:])"
     )
     words = [
         sys.executable, "-m", "latermq_broker", "serve",
-        "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"),
+        "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"), *more,
     ]  # fmt: skip
     with log.open("wb") as written:
         process = subprocess.Popen(

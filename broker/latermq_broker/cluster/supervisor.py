@@ -30,7 +30,7 @@ from latermq_broker.config.config import Config
 from latermq_broker.errors import ConfigError, StoreUnusableError
 from latermq_broker.observability import log as logs
 from latermq_broker.observability.service_manager import ServiceNotices
-from latermq_broker.pump.event_loop import has_terminal
+from latermq_broker.pump.event_loop import ends_with_terminal, has_terminal
 from latermq_broker.store.directory import LOG_NAME
 from latermq_broker.transport.listener import bound
 
@@ -171,15 +171,14 @@ class Supervisor:
         self._children = [Child(number, address) for number, address in enumerate(addresses)]
         self._stopping = asyncio.Event()
         self._manager = ServiceNotices(os.environ)
-        self._in_terminal = has_terminal()
+        self._ends_with_terminal = ends_with_terminal()
 
     async def run(self, announce: Callable[[str], None], *, replace: bool) -> int:
         """Keep the shards running; the exit code. See `run`."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as `nohup` has it
-            loop.add_signal_handler(signal.SIGHUP, self._on_hang_up)
+        loop.add_signal_handler(signal.SIGHUP, self._on_hang_up)
         lives = []
         for child in self._children:
             lives.append(asyncio.create_task(self._live(child, replace=replace)))
@@ -219,7 +218,7 @@ class Supervisor:
         """Have each shard read its settings again; where the terminal is gone, stop."""
         if self._stopping.is_set():
             return
-        if self._in_terminal and not has_terminal():
+        if self._ends_with_terminal and not has_terminal():
             self._stop()
             return
         self._manager.reloading()

@@ -96,8 +96,7 @@ class Signals:
     def __init__(self) -> None:
         self.came = False
         self._stop: Callable[[], None]
-        ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # by `nohup`
-        self._ends_with_terminal = not ignored and has_terminal()
+        self._ends_with_terminal = ends_with_terminal()
 
     def reload_by(self, reload: Callable[[], None]) -> None:
         """Have each SIGHUP call it; but one that says that the terminal is gone stops in order."""
@@ -136,6 +135,12 @@ class Signals:
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL)
         self.come()
+
+
+def ends_with_terminal() -> bool:
+    """Tell, before SIGHUP has a handler, whether the process is to end when its terminal does."""
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # by `nohup`
+    return not ignored and has_terminal()
 
 
 def has_terminal() -> bool:
