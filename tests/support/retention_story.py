@@ -33,7 +33,7 @@ polling_ms_min = 100
 
 
 def config(retention_ms: int = RETENTION_MS) -> str:
-    """Whoever reads later than `retention_ms` after a message came due misses it; see `Story`."""
+    """Write settings by which a message goes `retention_ms` after it came due; see `Story`."""
     return _CONFIG % retention_ms
 
 
@@ -74,7 +74,7 @@ class Story:
         return [body for body, count in self.expected.items() if self.came[body] < count]
 
     def expired(self, body: str) -> bool:
-        """Whether nobody looked while it was there."""
+        """Tell whether nobody looked for a message while it was there."""
         due_ms = self.due[body]
         seen = bisect_left(self.looked, due_ms + LATE_MS)
         return seen == len(self.looked) or self.looked[seen] > due_ms + self.retention_ms - LATE_MS

@@ -79,7 +79,7 @@ class WireClient:
         require_ok(self.call(self.groups.CreateGroup, request))
 
     def route(self, topic: str) -> service_pb2.QueryRouteResponse:
-        """Of an unknown topic the one it will have, where topics are made on first use."""
+        """Ask for a topic's route; an unknown one's is what it will have, if first use makes it."""
         host, port = "127.0.0.1", 1
         endpoints = definition_pb2.Endpoints(
             scheme=definition_pb2.AddressScheme.IPv4,

@@ -13,7 +13,7 @@ PARTITION = 3
 
 
 class Message:
-    """Of a topic without end."""
+    """Stand for a record of Kafka, of a topic without end."""
 
     def error(self) -> None:
         """There is none."""

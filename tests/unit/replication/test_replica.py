@@ -42,7 +42,7 @@ ANOTHER = fence_of(cluster_hash("shop"), 0, 1, 7)
 
 
 def beat(number: int) -> Batch:
-    """Of the owner whose fence is `ANOTHER`."""
+    """Make a batch of the owner whose fence is `ANOTHER`."""
     return ANOTHER._replace(sequence=number, fence=False)
 
 
@@ -253,7 +253,7 @@ async def test_an_election_in_the_engine_moves_no_log(
 async def test_whose_own_fence_stands_last_waits_for_the_owner_before_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody is the owner of that fence, and the one whom it fenced may not know of it yet."""
+    """Wait: nobody owns the log by that fence, and whom it fenced may not know of it yet."""
     monkeypatch.setattr(replica_module, "LOOK_S", 0.0)
     replicated_log = Unread()
     place = ReplicaPlace(cluster="shop", shard=0, directory=tmp_path / "data")

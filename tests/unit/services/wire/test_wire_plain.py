@@ -36,7 +36,7 @@ class Ways:
         self._service = SendService(rooms)
 
     def whole(self, data: bytes) -> PlainMessages | None:
-        """None: refused."""
+        """Read a request by protobuf, as the service does; None: it is refused, or not plain."""
         caller = Caller(CLIENT_ID, FakeCall(), data)
         try:
             request = service_pb2.SendMessageRequest.FromString(data)
@@ -50,7 +50,7 @@ class Ways:
         return plain(outgoing) if all(map(is_plain, outgoing)) else None
 
     def short(self, data: bytes) -> PlainMessages | None:
-        """None: the whole way decides, or it is refused."""
+        """Read a request in one pass; None: the whole way decides, or it is refused."""
         side = StoreSide(now_ms=NOW_MS, call=FakeCall())
         found = self._service._plain.read(data, side, BATCH_MAX)
         if found is not None and found.message_groups:
