@@ -25,6 +25,7 @@ class BusySdk:
         self._topic = topic
         self._transport = transport
         self._over = False
+        self._all_sent = False
 
     def stop(self) -> None:
         """Send no more; `run` ends when all that was sent is acknowledged."""
@@ -35,6 +36,7 @@ class BusySdk:
         async with latermq.connect(self._endpoint, transport=self._transport) as mq:
             receiving = asyncio.create_task(self._receive(mq))
             await asyncio.gather(*(self._send(mq, worker) for worker in range(SENDERS)))
+            self._all_sent = True  # not at `stop`: each sender may have a send under way then
             await asyncio.wait_for(receiving, finish_s)
 
     async def _send(self, mq: latermq.Client, worker: int) -> None:
@@ -54,7 +56,7 @@ class BusySdk:
 
     async def _receive(self, mq: latermq.Client) -> None:
         async with mq.simple_consumer(self._topic, group=self._topic) as consumer:
-            while not self._over or len(self.acknowledged) < len(self.sent):
+            while not self._all_sent or len(self.acknowledged) < len(self.sent):
                 try:
                     for each in await consumer.receive(32, invisible=INVISIBLE, wait=WAIT):
                         await each.ack()
