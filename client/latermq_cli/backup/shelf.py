@@ -6,18 +6,20 @@ A shelf has flat folders of files that are written once, whole or not at all, an
 import errno
 import fcntl
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from latermq_cli.backup.considerate import SLICE_BYTES, Rest
+from latermq_cli.backup.considerate import SLICE_BYTES, SYNCED_SLICES, Rest
 from latermq_cli.backup.mark import RUNNING, Mark
 from latermq_cli.terminal.failures import CommandError, RefusedError
 
 _NEW: Final = ".latermq-new"  # nobody else's files are called so
 _LOCK: Final = "LOCK"
+_PASSWORD: Final = re.compile(r"(://[^/@]*?):[^/]*@")
 
 
 class Shelf(Protocol):
@@ -80,6 +82,7 @@ class DirectoryShelf:
             if rest is None:
                 return file.read()
             data = bytearray()
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # a slice, no megabytes
             while part := file.read(SLICE_BYTES):
                 data += part
                 rest(len(part))
@@ -94,11 +97,12 @@ class DirectoryShelf:
                 descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
                 with open(descriptor, "wb") as file:
                     step = SLICE_BYTES if rest is not None else max(1, len(data))
-                    for at in range(0, len(data), step):
+                    for number, at in enumerate(range(0, len(data), step), 1):
                         file.write(data[at : at + step])
                         file.flush()
                         if rest is not None:
-                            os.fdatasync(descriptor)
+                            if not number % SYNCED_SLICES:
+                                os.fdatasync(descriptor)
                             rest(min(step, len(data) - at))
                     os.fsync(descriptor)
             except OSError:
@@ -140,7 +144,7 @@ class BucketShelf:
     """
 
     def __init__(self, url: str, system: Any = None, root: str = "") -> None:
-        self.place = url
+        self.place = _shown(url)
         if system is None:
             system, root = _opened(url)
         self._system = system
@@ -232,14 +236,19 @@ def _opened(url: str) -> tuple[Any, str]:
         import fsspec
     except ImportError:
         raise RefusedError(
-            f"{url} needs fsspec: pip install 'latermq[backup]', and what it needs for such a "
-            "place, e.g. s3fs"
+            f"{_shown(url)} needs fsspec: pip install 'latermq[backup]', and what it needs for "
+            "such a place, e.g. s3fs"
         ) from None
     try:
         system, root = fsspec.core.url_to_fs(url)
     except (ImportError, ValueError) as error:
-        raise RefusedError(f"{url} cannot be used: {error}") from None
+        raise RefusedError(f"{_shown(url)} cannot be used: {error}") from None
     return system, str(root)
+
+
+def _shown(url: str) -> str:
+    """Return a URL as it may be printed: without the password that may be in it."""
+    return _PASSWORD.sub(r"\1:…@", url)
 
 
 @contextmanager

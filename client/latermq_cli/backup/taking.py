@@ -86,6 +86,7 @@ class FileSource:
         base = next(base for base, upto in self._segments if base <= begin < upto)
         try:
             with self._path(base).open("rb", buffering=0) as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # a slice, no more
                 at = begin
                 while at < end:
                     data = os.pread(file.fileno(), min(SLICE_BYTES, end - at), at - base)

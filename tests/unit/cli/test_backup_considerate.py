@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from latermq_cli import clock
-from latermq_cli.backup.considerate import SLICE_BYTES, Pace, in_idle_time
+from latermq_cli.backup.considerate import BEHIND_S_MAX, SLICE_BYTES, Pace, in_idle_time
 from latermq_cli.backup.shelf import DirectoryShelf
+
+BEHIND_BYTES = int(1_000 * BEHIND_S_MAX)
 
 
 class Time:
@@ -31,12 +33,20 @@ def test_no_more_is_moved_than_the_pace_and_no_time_is_lost(
     pace = Pace(1_000)
     pace.rest(500)
     assert time.now_s == pytest.approx(5.5)
-    time.now_s += 2  # a slow disk: that is made up for
-    pace.rest(500)
-    pace.rest(1_500)
-    assert time.now_s == pytest.approx(7.5)
+    time.now_s += 0.08  # a slow disk: that is made up for
+    pace.rest(50)
+    pace.rest(450)
+    assert time.now_s == pytest.approx(6.0)
+
+
+def test_a_long_stall_is_not_made_up_for_at_full_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    time = Time(monkeypatch)
+    pace = Pace(1_000)
+    time.now_s += 60
+    pace.rest(BEHIND_BYTES)
+    assert time.now_s == 65
     pace.rest(100)
-    assert time.now_s == pytest.approx(7.6)
+    assert time.now_s == pytest.approx(65.1)
 
 
 @pytest.mark.parametrize("size", [0, 1, SLICE_BYTES, 2 * SLICE_BYTES + 7])
