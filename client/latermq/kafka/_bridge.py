@@ -118,17 +118,22 @@ class Bridge:
         if self._republisher is None:
             await self.handler(record)
             return
-        made = 1 if first is None else first.attempts
+        made = 1 if first is None else first.counted
         attempt = 1 if made >= delivery._settler.retry.max_attempts else made + 1  # 1: redriven
         await self._republisher.write(record, self.place.group, attempt)
 
     async def _only_told(self, delivery: Delivery, first: FirstFailure) -> bool:
-        """Tell the broker of the attempt at Kafka; False: it knows, and the next one begins."""
+        """Tell the broker of the attempt at Kafka; False: it knows, and the next one begins.
+
+        One that was given back is told again and again, as it is uncounted, until its wait is over.
+        """
         policy = delivery._settler.retry
         verdict = first.verdict._replace(failure=first.failure)
         over = verdict.outcome is Outcome.FAILED and first.attempts >= policy.max_attempts
         wait = policy.wait(first.attempts) if verdict.after is None else verdict.after
         left = first.left_of(wait)
+        if verdict.outcome is Outcome.RETURNED and not left:
+            return False
         if over or verdict.outcome is Outcome.DEAD_LETTERED or not left:
             if await self._was_dead(delivery):
                 return False

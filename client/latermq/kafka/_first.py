@@ -67,6 +67,11 @@ class FirstFailure(NamedTuple):
         except (KeyError, ValueError, TypeError, AttributeError, OverflowError):
             return None
 
+    @property
+    def counted(self) -> int:
+        """Return how many attempts were made that count: not one that was given back."""
+        return self.attempts - (self.verdict.outcome is Outcome.RETURNED)
+
     def left_of(self, wait: timedelta) -> timedelta:
         """Return what is left of this wait after it; not more, whatever the clocks say."""
         elapsed = timedelta(milliseconds=max(time.time_ns() // 1_000_000 - self.at_ms, 0))
