@@ -111,7 +111,7 @@ class Listener(Generic[Payload]):
         if codec.content_type:
             properties = {**fields.get("properties", {}), CONTENT_TYPE: codec.content_type}
             fields = {**fields, "properties": properties}
-        return Message(codec.encode(payload), **fields)
+        return Message(codec.body(payload), **fields)
 
     async def send(
         self,

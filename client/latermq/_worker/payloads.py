@@ -11,6 +11,9 @@ The content type travels in the message's property `content-type`.
 from collections.abc import Callable
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+from latermq._values.arguments import wrong
+from latermq._values.failure import text_of
+
 Payload = TypeVar("Payload")
 
 CONTENT_TYPE: Final = "content-type"
@@ -28,12 +31,22 @@ class Codec(NamedTuple, Generic[Payload]):
 
     Fields:
         content_type: "" for bytes, which may be anything.
-        decode: raises ValueError, TypeError or UnicodeError for a body that does not fit.
+        decode: raises for a body that does not fit: msgspec and pydantic a ValueError, what the
+            type itself checks whatever it likes, and JSON that is too deep a RecursionError.
+        kind: the class of what is sent, where that is a record's; None: encode finds out.
     """
 
     content_type: str
     encode: Callable[[Payload], bytes]
     decode: Callable[[bytes], Payload]
+    kind: type[Any] | None = None
+
+    def body(self, payload: Payload) -> bytes:
+        """Encode what is sent. Raises TypeError: it is no such payload, and would be read by
+        nobody."""
+        if self.kind is not None and not isinstance(payload, self.kind):
+            raise wrong("payload", f"of {self.kind.__name__}", payload)
+        return self.encode(payload)
 
     def read(self, body: bytes, content_type: str | None) -> Payload:
         """Decode a body that says it is of `content_type`; None where it says nothing.
@@ -46,8 +59,12 @@ class Codec(NamedTuple, Generic[Payload]):
             raise PayloadError(f"content type {given}, and {self.content_type} is listened for")
         try:
             return self.decode(body)
-        except (ValueError, TypeError) as error:  # msgspec's, pydantic's, UnicodeDecodeError
-            raise PayloadError(f"the payload does not fit: {error}") from error
+        except (MemoryError, OSError):
+            raise  # they say nothing of the body
+        except Exception as error:
+            known = isinstance(error, ValueError | TypeError)
+            why = str(error) if known else f"{type(error).__name__}: {text_of(error)}"
+            raise PayloadError(f"the payload does not fit: {why}") from error
 
 
 def codec_for(annotation: Any) -> Codec[Any]:
@@ -72,6 +89,12 @@ def codec_for(annotation: Any) -> Codec[Any]:
         raise TypeError(f"payloads of {annotation!r} need msgspec or pydantic: {EXTRA}") from None
 
 
+def _kind_of(annotation: Any) -> type[Any] | None:
+    marks = ("__dataclass_fields__", "__struct_fields__", "__attrs_attrs__", "__pydantic_fields__")
+    is_record = isinstance(annotation, type) and any(hasattr(annotation, each) for each in marks)
+    return annotation if is_record else None
+
+
 def _unchanged(body: bytes) -> bytes:
     return body
 
@@ -83,7 +106,7 @@ def _of_msgspec(annotation: Any) -> Codec[Any]:
         decoder = msgspec.json.Decoder(annotation)
     except TypeError as error:
         raise TypeError(f"payloads of {annotation!r} cannot be read: {error}") from error
-    return Codec(JSON, msgspec.json.Encoder().encode, decoder.decode)
+    return Codec(JSON, msgspec.json.Encoder().encode, decoder.decode, _kind_of(annotation))
 
 
 def _of_pydantic(annotation: Any) -> Codec[Any]:
@@ -100,4 +123,4 @@ def _of_pydantic(annotation: Any) -> Codec[Any]:
     # parts are not all defined yet, nor where aliases have another default.
     if isinstance(adapter.serializer, pydantic_core.SchemaSerializer) and version >= (2, 11):
         encode = adapter.serializer.to_json
-    return Codec(JSON, encode, adapter.validate_json)
+    return Codec(JSON, encode, adapter.validate_json, _kind_of(annotation))

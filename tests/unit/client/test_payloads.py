@@ -71,6 +71,36 @@ def test_a_body_that_does_not_fit_is_refused(annotation: Any, body: bytes) -> No
         codec_for(annotation).read(body, None)
 
 
+@pytest.mark.parametrize("annotation", [Order, Model])
+def test_what_is_no_such_record_is_not_sent(annotation: Any) -> None:
+    """It was, and was a dead letter then."""
+    for payload in ({"id": 1}, None, Early(lines=[])):
+        with pytest.raises(TypeError, match=f"payload must be of {annotation.__name__}, not"):
+            codec_for(annotation).body(payload)
+
+
+@dataclass
+class Priced:
+    what: str
+
+    def __post_init__(self) -> None:
+        {"tea": 350}[self.what]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "body", "why"),
+    [
+        (Priced, b'{"what": "cake"}', "KeyError: 'cake'"),
+        (list[Any], b"[" * 100_000, "RecursionError: "),
+    ],
+)
+def test_what_the_type_itself_finds_is_no_fit_either(
+    annotation: Any, body: bytes, why: str
+) -> None:
+    with pytest.raises(PayloadError, match=f"the payload does not fit: {why}"):
+        codec_for(annotation).read(body, None)
+
+
 def test_another_content_type_is_refused() -> None:
     codec = codec_for(Order)
     with pytest.raises(PayloadError, match="content type text/plain, and application/json"):
