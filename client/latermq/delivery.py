@@ -84,7 +84,11 @@ class Settler(Protocol):
 
     async def extend(self, delivery: "Delivery", invisible: timedelta) -> None: ...
 
-    async def give_back(self, delivery: "Delivery") -> None: ...
+    async def give_back(self, delivery: "Delivery") -> bool:
+        """Give it back, uncounted, and tell whether a broker answered."""
+
+    def leave(self, delivery: "Delivery") -> None:
+        """Let it go without a word."""
 
     async def return_it(self, delivery: "Delivery", *, quietly: bool = False) -> None:
         """Give it back, and insist while the broker cannot take it.

@@ -109,6 +109,7 @@ class PushConsumer:
         self._starting = asyncio.Lock()
         self._started = False
         self._closing: asyncio.Task[None] | None = None
+        self._unfinished = 0  # still in hand when the grace was over
         self._ends = asyncio.Event()  # it is closed, or `run` is to close it
 
     @property
@@ -182,10 +183,13 @@ class PushConsumer:
     async def pause(self) -> None:
         """Receive nothing until `resume`, and give back, uncounted, what nobody has in hand.
 
-        What is in hand goes on, and its leases are kept.
+        What is in hand goes on, and its leases are kept. A broker that is away is waited for as
+        long as for any call, and is told when it is back.
         """
         self._is_open.clear()
-        await give_all_back(self._inbox.empty())
+        returns = give_all_back(self._inbox.empty(), insist=True)
+        returning = self._workers.start(returns, "latermq return")
+        await asyncio.wait((returning,), timeout=self._identities.present.session.timeout)
 
     def resume(self) -> None:
         """Receive again."""
@@ -329,8 +333,11 @@ class PushConsumer:
         return delivery
 
     def _arrived(self, identity: Identity, delivery: Delivery, damage: str) -> None:
-        if self._closing is not None or self.paused:
+        if self._closing is not None:
             self._returns.start(delivery._settler.give_back(delivery), "latermq return")
+        elif self.paused:
+            work = delivery._settler.return_it(delivery, quietly=True)
+            self._workers.start(work, "latermq return")
         elif damage:
             work = identity.settler.refuse(delivery, DamagedBodyError(damage))
             self._workers.start(work, "latermq damaged")
@@ -367,7 +374,7 @@ class PushConsumer:
                     self._released.clear()
                     await self._released.wait()
         except TimeoutError:
-            count = len(self._in_hand)
+            count = self._unfinished = len(self._in_hand)
             log.warning("consumer closed with work in hand: %d", count, extra={"count": count})
         await self._workers.cancel()
         await self._identities.leave()

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from contextvars import copy_context
 from datetime import timedelta
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from latermq._connection.tasks import Tasks
 from latermq._consuming.inbox import Inbox
@@ -23,7 +23,6 @@ log = logging.getLogger("latermq.client")
 
 Listener: TypeAlias = HandleNext
 BatchListener: TypeAlias = Callable[[list[Delivery]], Awaitable[int | ConsumeResult | None]]
-Turn: TypeAlias = Callable[[], Awaitable[None]]
 Judge: TypeAlias = Callable[[Exception], Verdict]
 Returned = TypeVar("Returned")
 
@@ -33,6 +32,16 @@ class Batch(NamedTuple):
 
     count_max: int
     wait: timedelta
+
+
+class Pace(Protocol):
+    """How often a listener is called."""
+
+    async def turn(self) -> None:
+        """Wait until the next call may begin."""
+
+    def begun(self) -> None:
+        """Know that one begins."""
 
 
 SINGLE: Final = Batch(1, timedelta(0))
@@ -46,7 +55,7 @@ class Handling(NamedTuple):
         listener: called with a delivery; None where batches are.
         batch_listener: called with each batch; it returns how many, from the first, are done.
         result_due: returning nothing is no success.
-        turn: waited for before each call.
+        pace: says when the next call may begin.
         judge: decides on what a call raised.
     """
 
@@ -54,7 +63,7 @@ class Handling(NamedTuple):
     batch_listener: BatchNext | None = None
     batch: Batch = SINGLE
     result_due: bool = False
-    turn: Turn | None = None
+    pace: Pace | None = None
     judge: Judge | None = None
 
 
@@ -90,19 +99,30 @@ class HandlerCancelledError(Exception):
     """A handler raised CancelledError, and nobody cancelled its call; told as the failure."""
 
 
-async def failed_if_cancelled(call: Awaitable[Returned]) -> Returned:
-    """Await a call of a user's function, whose own CancelledError is a failure as any other.
+class HandlerExitedError(Exception):
+    """A handler raised what ends a program or a task, such as SystemExit; told as the failure."""
 
-    It comes from what the function awaits. Passed on, it would be taken for the consumer's end: the
-    message would be given back, uncounted, and come again at once, for ever.
+
+async def failing_if_ended(call: Awaitable[Returned]) -> Returned:
+    """Await a call of a user's function, whose own CancelledError or SystemExit is a failure as any
+    other.
+
+    It comes from what the function awaits, or calls. Passed on, it would be taken for the
+    consumer's end: the message would be given back, uncounted, and come again at once, for ever;
+    and SystemExit would end one worker after the other.
     """
     try:
         return await call
+    except (Exception, GeneratorExit, KeyboardInterrupt):
+        raise
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise  # somebody did cancel it
         raise HandlerCancelledError("the handler raised CancelledError") from error
+    except BaseException as error:
+        text = f"the handler raised {type(error).__name__}: {text_of(error)}"
+        raise HandlerExitedError(text) from error
 
 
 def _yields(given: object) -> TypeError:
@@ -186,42 +206,40 @@ class Calls:
 
     async def _call_each(self, listener: Listener) -> None:
         while True:
-            await self._free.acquire()
+            await self._turn()
             delivery = await self._inbox.take()
-            if delivery is None or not await self._had_turn([delivery]):
+            if delivery is None:
                 return
             self._start(self._consume(listener, delivery), [delivery])
 
     async def _call_batches(self, listener: BatchNext) -> None:
         count_max, wait = self._handling.batch
         while True:
-            await self._free.acquire()
+            await self._turn()
             deliveries = await self._inbox.take_several(count_max, wait.total_seconds())
-            if not deliveries or not await self._had_turn(deliveries):
+            if not deliveries:
                 return
             self._start(self._consume_batch(listener, deliveries), deliveries)
 
+    async def _turn(self) -> None:
+        """Wait until a call may begin. Nothing is taken for it before: what waits may still be
+        given back, by a pause, the end or an outage."""
+        await self._free.acquire()
+        if self._handling.pace is not None:
+            await self._handling.pace.turn()
+
     def _start(self, work: Coroutine[Any, Any, None], deliveries: Sequence[Delivery]) -> None:
+        if self._handling.pace is not None:
+            self._handling.pace.begun()
         task = self._workers.start(work, "latermq listener")
         for delivery in deliveries:
             self._in_hand[delivery] = task
         task.add_done_callback(lambda _: self._free.release())
 
-    async def _had_turn(self, deliveries: Sequence[Delivery]) -> bool:
-        """Wait for their turn; False: the consumer closes, and they were given back."""
-        if self._handling.turn is None:
-            return True
-        try:
-            await self._handling.turn()
-        finally:
-            if self._inbox.closed:
-                await give_all_back(deliveries)
-        return not self._inbox.closed
-
     async def _consume(self, listener: Listener, delivery: Delivery) -> None:
         async with delivery:
             try:
-                result = await failed_if_cancelled(_called(listener, delivery))
+                result = await failing_if_ended(_called(listener, delivery))
             except Exception as error:
                 if self._handling.judge is not None:
                     delivery._verdict = self._handling.judge(error)
@@ -235,7 +253,7 @@ class Calls:
         began_s = asyncio.get_running_loop().time()
         try:
             try:
-                done = await failed_if_cancelled(listener(deliveries))
+                done = await failing_if_ended(listener(deliveries))
                 if done < count:
                     why = f"{done} of the {count} of its batch were done before it"
                     log.warning(

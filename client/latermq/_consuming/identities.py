@@ -8,6 +8,8 @@ what it never got.
 
     present ──receive broke──→ stopped ──successor receives──→ retired ──nothing held──→ farewell
 
+So it is with what was let go and the broker did not hear of.
+
 A broker that has answered nothing for `SILENT_S` may have ended our leases: what nobody has begun
 is handed to nobody then, and given back when it answers; the identity counts as broken, too.
 
@@ -61,9 +63,9 @@ class Identity:
     ) -> None:
         self.session = session
         session.silence.tell = self._silent
-        self.settler = LeaseSettler(session, self._left)
-        self.broke = False  # a reply may have been lost: not to receive under this one again
-        self._assignment = Assignment(session, window, self._arrived, self._receive_broke)
+        self.settler = LeaseSettler(session, self._left, unheard=self._mark_broken)
+        self.broke = False  # it may hold what nobody settles: not to receive under this one again
+        self._assignment = Assignment(session, window, self._arrived, self._mark_broken)
         self._tell_arrived = arrived
         self._tell_left = left
         self._tell_broken = broken
@@ -109,7 +111,7 @@ class Identity:
             self._idle.set()
         self._tell_left(delivery, outcome)
 
-    def _receive_broke(self) -> None:
+    def _mark_broken(self) -> None:
         self.broke = True
         self._tell_broken()
 
@@ -120,7 +122,7 @@ class Identity:
             lambda each: each._settler is self.settler and each._endpoints == endpoints
         )
         self._tasks.start(self._return(endpoints, waiting), "latermq return after an outage")
-        self._receive_broke()
+        self._mark_broken()
 
     async def _return(self, endpoints: Endpoints, waiting: Sequence[Delivery]) -> None:
         await self.session.silence.over(endpoints)
@@ -160,6 +162,7 @@ class Identities:
 
     async def stop(self) -> None:
         """Receive no more, under any identity."""
+        self._renewing = True  # there will be no other one
         await self._tasks.cancel()
         await asyncio.gather(*(identity.stop() for identity in self._identities))
 

@@ -57,7 +57,11 @@ class _Nobody:
     async def extend(self, delivery: Delivery, invisible: timedelta) -> None:
         """Do nothing: there is no lease."""
 
-    async def give_back(self, delivery: Delivery) -> None:
+    async def give_back(self, delivery: Delivery) -> bool:
+        self._settle(delivery, Outcome.RETURNED)
+        return True
+
+    def leave(self, delivery: Delivery) -> None:
         self._settle(delivery, Outcome.RETURNED)
 
     async def return_it(self, delivery: Delivery, *, quietly: bool = False) -> None:

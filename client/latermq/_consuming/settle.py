@@ -43,6 +43,7 @@ class LeaseSettler:
     Args:
         tries_max: how often `end` asks until the broker takes it.
         settled: told once for each delivery, when it left.
+        unheard: told of one that left and whose lease the broker may keep alive.
     """
 
     def __init__(
@@ -50,9 +51,11 @@ class LeaseSettler:
         session: Session,
         settled: Callable[[Delivery, Outcome], None],
         tries_max: int = TRIES_MAX,
+        unheard: Callable[[], None] = lambda: None,
     ) -> None:
         self._session = session
         self._settled = settled
+        self._unheard = unheard
         self._tries_max = tries_max
         self._acks = Batches(Batching(), self._ack_all, own_calls=False)
 
@@ -116,14 +119,24 @@ class LeaseSettler:
         _require_held(delivery)
         await self._change(delivery, invisible)
 
-    async def give_back(self, delivery: Delivery) -> None:
+    async def give_back(self, delivery: Delivery) -> bool:
         """Make it visible at once, this attempt not counted; a broker that is away will do so when
-        the lease ends."""
+        the lease ends: False."""
+        answered = True
         try:
             await self._change(delivery, AT_ONCE, suspend=True)
         except LaterMQError as error:
             log_failure(log, "lease not returned", error)
+            answered = not nobody_answered(error)
+            if delivery._outcome is None:
+                self._unheard()
         self._left(delivery, Outcome.RETURNED)
+        return answered
+
+    def leave(self, delivery: Delivery) -> None:
+        """Let it go without a word, where nobody would hear it."""
+        self._left(delivery, Outcome.RETURNED)
+        self._unheard()
 
     async def return_it(self, delivery: Delivery, *, quietly: bool = False) -> None:
         """Give it back and insist: others of its message group wait for it."""
@@ -185,6 +198,8 @@ class LeaseSettler:
                     await asyncio.sleep(wait.total_seconds())
             else:
                 return
+        if delivery._outcome is None:
+            self._unheard()
         self._left(delivery, Outcome.LOST)
 
     async def _change(
@@ -254,19 +269,22 @@ async def end_all(deliveries: Sequence[Delivery], done: int, error: Exception | 
 
 
 async def give_all_back(deliveries: Iterable[Delivery], *, insist: bool = False) -> None:
-    """Give back several, some at a time.
+    """Give back several, some at a time: to a broker that answers none of the first, no more.
 
     Args:
         insist: until the broker has answered; of leases that are over meanwhile, nothing is said.
     """
     gate = asyncio.Semaphore(RETURNS_AT_ONCE_MAX)
+    away: set[Endpoints] = set()
 
     async def return_one(delivery: Delivery) -> None:
         settler = delivery._settler
         async with gate:
             if insist:
                 await settler.return_it(delivery, quietly=True)
-            else:
-                await settler.give_back(delivery)
+            elif delivery._endpoints in away:
+                settler.leave(delivery)
+            elif not await settler.give_back(delivery):
+                away.add(delivery._endpoints)
 
     await asyncio.gather(*map(return_one, deliveries))

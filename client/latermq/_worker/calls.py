@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, get_args, get_origin, get_type_hints
 
 from latermq._consuming.calling import (
     done_reader,
-    failed_if_cancelled,
+    failing_if_ended,
     in_thread,
     refuse_generator,
     result_is_due,
@@ -104,7 +104,6 @@ class Call:
         self._shape = shape
         self.result_due = result_is_due(function)
         self._done = done_reader(function)
-        self.cut_off = 0  # calls that were cancelled: the grace was over
         self._timeout_s = None if timeout is None else timeout.total_seconds()
         self._threads = threads
 
@@ -115,11 +114,7 @@ class Call:
         except PayloadError as error:
             await _refuse(delivery, error)
             return None
-        try:
-            result: Result = await self._in_time(self._arguments(payload, delivery))
-        except asyncio.CancelledError:
-            self.cut_off += 1
-            raise
+        result: Result = await self._in_time(self._arguments(payload, delivery))
         self.judge.succeeded()
         return result
 
@@ -140,11 +135,7 @@ class Call:
                 fit.append(delivery)
         if not fit:
             return len(deliveries)
-        try:
-            result = await self._in_time(self._arguments(payloads, fit))
-        except asyncio.CancelledError:
-            self.cut_off += sum(not each.settled for each in fit)
-            raise
+        result = await self._in_time(self._arguments(payloads, fit))
         done = self._done(result, len(fit))
         self.judge.succeeded()
         return len(deliveries) if done == len(fit) else deliveries.index(fit[done])
@@ -152,7 +143,7 @@ class Call:
     async def _in_time(self, given: tuple[Any, ...]) -> Any:
         try:
             async with asyncio.timeout(self._timeout_s) as limit:
-                return await failed_if_cancelled(self._run(given))
+                return await failing_if_ended(self._run(given))
         except TimeoutError:
             if not limit.expired():
                 raise  # the function's own

@@ -10,6 +10,8 @@ from latermq_text.durations import UNITS_MS
 
 _WORDS: Final = re.compile(r"\s*(\d+)\s*/\s*(\d*)\s*(ms|s|m|h|d)\s*")
 
+LATE_S: Final = 0.01  # that a timer may be; made up for, or a high rate would not be reached
+
 
 def interval_of(rate: str) -> timedelta:
     """Return what lies between two calls at a rate such as "10/s", "100/m" or "1/30s".
@@ -26,7 +28,7 @@ def interval_of(rate: str) -> timedelta:
 
 
 class Pacer:
-    """Lets one call go at a time, `interval` after the one before."""
+    """Lets one call begin at a time, `interval` after the one before."""
 
     def __init__(self, interval: timedelta) -> None:
         self._interval_s = interval.total_seconds()
@@ -34,9 +36,12 @@ class Pacer:
 
     async def turn(self) -> None:
         """Wait until the next call may begin."""
-        loop = asyncio.get_running_loop()
-        now_s = loop.time()
-        wait_s = self._next_s - now_s
-        self._next_s = max(self._next_s, now_s) + self._interval_s
+        wait_s = self._next_s - asyncio.get_running_loop().time()
         if wait_s > 0:
             await asyncio.sleep(wait_s)
+
+    def begun(self) -> None:
+        """Count a call from now on: an idle time is no credit, but for what timers are late."""
+        now_s = asyncio.get_running_loop().time()
+        due_s = self._next_s if now_s - self._next_s < LATE_S else now_s
+        self._next_s = due_s + self._interval_s

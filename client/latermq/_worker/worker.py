@@ -76,7 +76,6 @@ class Worker:
     ) -> None:
         self._client = client
         self._prepare = prepare
-        self._calls: list[Call] = []
         self._pools: list[ThreadPoolExecutor] = []
         self._consumers = [self._consumer(each, concurrency) for each in listeners]
         self._others: list[Callable[[], str]] = []
@@ -110,7 +109,7 @@ class Worker:
             await self._drain(grace)
             with suppress(asyncio.CancelledError, Exception):  # said already, or not wanted
                 await starting
-        unfinished = sum(call.cut_off for call in self._calls)
+        unfinished = sum(each._unfinished for each in self._consumers)
         if unfinished:
             log.warning("ended; not finished within the grace, given back: %d", unfinished)
         else:
@@ -148,7 +147,6 @@ class Worker:
             threads = ThreadPoolExecutor(count, thread_name_prefix="latermq-listener")
             self._pools.append(threads)
         call = Call(listener.function, listener.shape, listener.timeout, threads, listener.rules)
-        self._calls.append(call)
         consumer = self._client.push_consumer(
             listener.topic,
             group=listener.group,
@@ -157,14 +155,13 @@ class Worker:
             broadcast=listener.broadcast,
             **listener.prefetch._asdict(),
         )
-        turn = None if listener.interval is None else Pacer(listener.interval).turn
         several = listener.batch is not None
         handling = Handling(
             listener=None if several else call,
             batch_listener=call.batch if several else None,
             batch=listener.batch or SINGLE,
             result_due=call.result_due,
-            turn=turn,
+            pace=None if listener.interval is None else Pacer(listener.interval),
             judge=call.judge.verdict,
         )
         consumer._listen(handling)

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, Final, TypeAlias
 
 from latermq._consuming.calling import (
-    failed_if_cancelled,
+    failing_if_ended,
     in_thread,
     refuse_generator,
     result_of,
@@ -46,8 +46,9 @@ class Handler:
         self._threads: ThreadPoolExecutor | None = None
 
     async def __call__(self, record: Record) -> None:
-        """Call the function. Raises what it raises, TimeoutError and HandlerCancelledError."""
-        await failed_if_cancelled(self._in_time(record))
+        """Call the function. Raises what it raises, TimeoutError, HandlerCancelledError and
+        HandlerExitedError."""
+        await failing_if_ended(self._in_time(record))
 
     def close(self) -> None:
         """Begin no more calls in threads; those that run cannot be stopped."""

@@ -1,7 +1,7 @@
 """What a listener's function may look like, and what a decorated one can do."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -10,6 +10,10 @@ import pytest
 
 import latermq
 from latermq.app import Listener
+from latermq.client import Client
+from latermq.errors import UnavailableError
+from support.scripted_broker import ScriptedBroker
+from support.virtual_loop import virtually
 
 
 @dataclass
@@ -137,6 +141,33 @@ def test_a_thread_has_no_time_limit(app: latermq.App) -> None:
 async def test_an_app_without_listeners_does_not_serve(app: latermq.App) -> None:
     with pytest.raises(ValueError, match="no listeners"):
         await app.serve(asyncio.Event())
+
+
+@virtually
+async def test_what_the_broker_never_heard_is_not_finished(
+    app: latermq.App,
+    broker: ScriptedBroker,
+    connect: Callable[[], Client],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is done again: a worker that ended in an outage said that all was finished."""
+    done: list[bytes] = []
+
+    @app.listener("orders", group="billing")
+    async def bill(order: bytes) -> None:
+        done.append(order)
+
+    broker.deliver(b"17")
+    broker.refuse("AckMessage", *[UnavailableError("gone")] * 1_000)
+    end = asyncio.Event()
+    with app._connecting(connect):
+        serving = asyncio.create_task(app.serve(end, grace=timedelta(seconds=5)))
+        await asyncio.sleep(1)
+        end.set()
+        assert not await serving
+    assert done == [b"17"]
+    assert broker.returned() == ["id-1"]
+    assert "ended; not finished within the grace, given back: 1" in caplog.text
 
 
 def test_an_app_in_use_stays_where_it_is(app: latermq.App) -> None:

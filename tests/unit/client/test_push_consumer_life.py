@@ -10,6 +10,7 @@ import pytest
 
 from latermq import Delivery
 from latermq._consuming.receiver import ON_ITS_WAY_S
+from latermq._values.settings import REQUEST_TIMEOUT
 from latermq.client import Client
 from latermq.errors import (
     ClosedError,
@@ -295,6 +296,27 @@ async def test_work_that_outlasts_the_grace_is_returned(
         assert loop.time() - start == pytest.approx(5)
     assert broker.returned() == ["id-1"]
     assert broker.acked() == []
+
+
+@virtually
+async def test_closing_while_the_broker_is_away_takes_one_time_out(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    """It took one for each 16 of those that waited: three minutes for a full window."""
+    for number in range(200):
+        broker.deliver(b"%d" % number)
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing")
+        await consumer.start()
+        await asyncio.sleep(1)
+        assert consumer.stats[0].waiting == 200
+        broker.refuse("ChangeInvisibleDuration", *[UnavailableError("gone")] * 1_000)
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        await consumer.close()
+        assert loop.time() - start <= REQUEST_TIMEOUT.total_seconds() + 1
+        assert consumer.stats[0].returned == 200
+    assert len({each.message_id for each in broker.requests("ChangeInvisibleDuration")}) == 16
 
 
 @virtually

@@ -9,6 +9,7 @@ from latermq._connection.status import error_of, nobody_answers
 from latermq._connection.transport import Metadata
 from latermq._consuming.identities import RETIRED_MAX
 from latermq._values.endpoints import Endpoints
+from latermq._values.settings import REQUEST_TIMEOUT
 from latermq.client import Client
 from latermq.errors import LaterMQError, UnavailableError
 from latermq_h2.grpc_code import GrpcCode
@@ -75,6 +76,56 @@ async def test_so_it_has_when_no_reply_came_in_time_or_none_could_be_read(
         broker.refuse("ReceiveMessage", late)
         await asyncio.sleep(45)
         assert len(identities(broker, "ReceiveMessage")) == 2
+
+
+@virtually
+async def test_what_it_let_go_unheard_is_freed_by_a_new_identity(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    """Its lease would be kept alive for as long as its client lives: it came again in 3 h."""
+    broker.deliver(b"one")
+    broken = v2.Status(code=v2.INTERNAL_SERVER_ERROR, message="broken")
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing")
+
+        async def work() -> None:
+            async for delivery in consumer:
+                async with delivery:
+                    await asyncio.sleep(1_000)
+
+        working = asyncio.create_task(work())
+        await asyncio.sleep(1)
+        broker.refuse("ChangeInvisibleDuration", broken)
+        working.cancel()
+        await asyncio.wait((working,))
+        await asyncio.sleep(45)
+        old, _ = identities(broker, "ReceiveMessage")
+        assert identities(broker, "NotifyClientTermination") == [old]
+
+
+@virtually
+async def test_a_pause_while_the_broker_is_away_is_told_when_it_is_back(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    """What was held stayed leased to one who had let it go."""
+    for body in (b"one", b"two", b"three"):
+        broker.deliver(body)
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing")
+        await consumer.start()
+        await asyncio.sleep(1)
+        broker.refuse("ChangeInvisibleDuration", *[GONE] * 1_000)
+        loop = asyncio.get_running_loop()
+        paused_s = loop.time()
+        await consumer.pause()
+        assert loop.time() - paused_s <= REQUEST_TIMEOUT.total_seconds()
+        assert (consumer.stats[0].returned, consumer.stats[0].held_count) == (0, 3)
+        broker.forgive("ChangeInvisibleDuration")
+        back_s = loop.time()
+        await asyncio.sleep(10)
+        heard = [each for each in broker.named("ChangeInvisibleDuration") if each.at > back_s]
+        assert sorted(each.request.message_id for each in heard) == ["id-1", "id-2", "id-3"]
+        assert (consumer.stats[0].returned, consumer.stats[0].held_count) == (3, 0)
 
 
 @virtually

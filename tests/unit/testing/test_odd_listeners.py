@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -123,6 +124,38 @@ async def test_a_generator_that_only_its_call_shows(latermq_time: HeldBroker) ->
         ]
 
 
+class Ended(BaseException):
+    """As libraries have them that end tasks, or threads, by an exception."""
+
+
+@pytest.mark.parametrize(
+    ("error", "text"), [(SystemExit(2), "SystemExit: 2"), (Ended("now"), "Ended: now")]
+)
+@pytest.mark.parametrize("in_thread", [False, True])
+async def test_what_would_end_the_worker_is_a_failure(
+    latermq_time: HeldBroker, error: BaseException, text: str, in_thread: bool
+) -> None:
+    """It ended the worker, and every other one that got the message, which no attempt was counted
+    of."""
+    app = latermq.App()
+
+    def quits(order: bytes) -> None:
+        raise error
+
+    async def quits_too(order: bytes) -> None:
+        raise error
+
+    bill = app.listener("orders", group="billing", max_attempts=2, retry="1s")(
+        quits if in_thread else quits_too
+    )
+    async with latermq_time.working(app):
+        await bill.send(b"17")
+        await latermq_time.advance("1s")
+        (letter,) = latermq_time.dead("billing")
+        assert (letter.kind, letter.attempts) == ("HandlerExitedError", 2)
+        assert letter.text == f"the handler raised {text}"
+
+
 class Mute(Exception):
     def __str__(self) -> str:
         raise KeyError("no text")
@@ -168,3 +201,32 @@ async def test_a_body_that_does_not_fit_costs_the_others_of_its_batch_nothing(
         assert (letter.kind, letter.attempts) == ("PayloadError", 1)
         assert latermq_time.pending() == []
     assert done == [{"id": 17}]
+
+
+@dataclass
+class Priced:
+    what: str
+
+    def __post_init__(self) -> None:
+        {"tea": 350}[self.what]
+
+
+async def test_what_a_payload_s_own_type_raises_costs_the_others_of_its_batch_nothing(
+    latermq_time: HeldBroker,
+) -> None:
+    """It failed the batch, again and again, until all of it was dead."""
+    app, done = latermq.App(), list[str]()
+
+    @app.listener("orders", group="billing", batch=2, retry="1s")
+    async def bill(orders: list[Priced]) -> None:
+        done.extend(each.what for each in orders)
+
+    async with latermq_time.working(app):
+        await app.client.send("orders", b'{"what": "cake"}')
+        await app.client.send("orders", b'{"what": "tea"}')
+        await latermq_time.advance("10s")
+        (letter,) = latermq_time.dead("billing")
+        assert letter.text == "the payload does not fit: KeyError: 'cake'"
+        assert (letter.body, letter.attempts) == (b'{"what": "cake"}', 1)
+        assert latermq_time.pending() == []
+    assert done == ["tea"]

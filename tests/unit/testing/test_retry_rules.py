@@ -9,9 +9,11 @@ import pytest
 
 import latermq
 from latermq import Backoff
+from latermq._worker.rates import Pacer
 from latermq.admin import AsyncAdmin
 from latermq.testing import HeldBroker
 from latermq_proto.latermq.v1 import group_pb2, topic_pb2
+from support.virtual_loop import virtually
 
 SECOND = timedelta(seconds=1)
 
@@ -190,6 +192,36 @@ async def test_a_rate_lets_them_wait_and_fails_none(latermq_time: HeldBroker) ->
     assert len(seen.attempts) == 7  # who waits for a turn is not waited for at the end
     assert [each.attempt for each in latermq_time.pending(group="billing")] == [0, 0, 0]
     assert latermq_time.dead("billing") == []
+
+
+async def test_who_waits_for_a_turn_is_given_back_by_a_pause(latermq_time: HeldBroker) -> None:
+    """One of them was taken before its turn, and called in the pause."""
+    app, seen = latermq.App(), Seen(latermq_time)
+    listening(app, seen, rate="1/10s", max_attempts=1)
+    (bill,) = app.listeners
+    async with latermq_time.working(app):
+        await send(latermq_time, 3)
+        await latermq_time.settle()
+        assert (bill.consumer.stats[0].waiting, len(seen.attempts)) == (2, 1)
+        await bill.consumer.pause()
+        await latermq_time.settle()
+        assert bill.consumer.stats[0].held_count == 0
+        await latermq_time.advance("1h")
+        assert seen.attempts == [(0, 1)]
+        bill.consumer.resume()
+        await latermq_time.advance("20s")
+        assert seen.attempts == [(0, 1), (3600, 1), (3610, 1)]
+
+
+@virtually
+async def test_a_rate_is_reached_though_timers_are_late() -> None:
+    loop, pacer = asyncio.get_running_loop(), Pacer(timedelta(milliseconds=20))
+    began_s = loop.time()
+    for _ in range(100):
+        await pacer.turn()
+        await asyncio.sleep(0.003)  # so late is each timer
+        pacer.begun()
+    assert loop.time() - began_s == pytest.approx(99 * 0.02 + 0.003)
 
 
 def said(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
