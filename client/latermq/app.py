@@ -14,6 +14,7 @@ receiving, lets what is in hand finish for a grace, and gives the rest back unco
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
@@ -108,8 +109,9 @@ class App:
 
     @property
     def client(self) -> Client:
-        """Return the client of this app, made on first use: for the running loop, until `close`."""
-        if self._client is None:
+        """Return the client of this app, made on first use: for the running loop, until `close` or
+        until that loop is closed, as `asyncio.run` does at its end."""
+        if self._client is None or self._client._is_over:
             self._client = self._open()
             for each in self._middleware:
                 self._client.use(each)
@@ -391,13 +393,16 @@ class App:
     ) -> bool:
         """Serve until SIGTERM or SIGINT; a second one ends the process at once.
 
+        A thread that is still at work then cannot be stopped, and Python waits for its end when
+        the program ends; `latermq worker` does not.
+
         Args: those of `serve`, which says what it returns and raises, too.
         """
 
         async def serve() -> bool:
             end, loop = asyncio.Event(), asyncio.get_running_loop()
             with asked_to_end(partial(loop.call_soon_threadsafe, end.set)):
-                return await self.serve(
+                finished = await self.serve(
                     end,
                     grace=grace,
                     concurrency=concurrency,
@@ -405,6 +410,9 @@ class App:
                     health=health,
                     declare=declare,
                 )
+            if not finished:  # `asyncio.run` would wait for threads of `asyncio.to_thread`
+                loop.set_default_executor(ThreadPoolExecutor(1))
+            return finished
 
         return asyncio.run(serve())
 
@@ -473,5 +481,5 @@ class App:
     async def close(self) -> None:
         """Close the client, if there is one; the next use makes another."""
         client, self._client = self._client, None
-        if client is not None:
+        if client is not None and not client._is_over:
             await client.close()

@@ -82,6 +82,11 @@ class Client:
         """Tell whether the last call to each broker was answered; True before the first."""
         return not self._connections.outages.count
 
+    @property
+    def _is_over(self) -> bool:
+        """Tell whether the event loop is closed that it was used in."""
+        return self._connections.is_over
+
     def use(self, middleware: Middleware) -> None:
         """Have it called around sends, and around listeners that are not called yet.
 

@@ -1,6 +1,9 @@
 """Our client sends, a real broker stores: fields, times, batches, refusals, restarts."""
 
 import asyncio
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,6 +19,25 @@ from support.machine import patient
 from support.wire_client import WireClient
 
 MIB = 1 << 20
+# As Django's async_to_sync does, or a script: each send has an event loop of its own.
+LOOPS = """
+import asyncio, sys
+import latermq
+
+app, mq = latermq.App(), latermq.connect()
+
+@app.listener(sys.argv[1], group=sys.argv[1])
+async def bill(order: str) -> None: ...
+
+for order in "123":
+    asyncio.run(bill.send(order))
+asyncio.run(app.close())
+asyncio.run(mq.send(sys.argv[1], b"4"))
+try:
+    asyncio.run(mq.send(sys.argv[1], b"5"))
+except RuntimeError as error:
+    print(error)
+"""
 
 
 async def receive(mq: latermq.Client, name: str, count: int) -> list[latermq.Delivery]:
@@ -118,6 +140,22 @@ async def test_bodies_of_the_largest_size(sdk_broker: BrokerProcess, name: str) 
         (delivery,) = await receive(mq, name, 1)
     assert delivery.body == bytes(4 * MIB)
     assert raised.value.code == latermq.Code.MESSAGE_BODY_TOO_LARGE
+
+
+async def test_an_app_sends_from_loop_to_loop_and_a_client_says_that_it_does_not(
+    sdk_broker: BrokerProcess, name: str
+) -> None:
+    """The second send was stored, and raised a RuntimeError about futures."""
+    ended = subprocess.run(
+        [sys.executable, "-c", LOOPS, name],
+        env={**os.environ, "LATERMQ_ENDPOINT": sdk_broker.endpoint},
+        capture_output=True, text=True, timeout=patient(60),
+    )  # fmt: skip
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("this client belongs to the event loop that it was first used")
+    async with latermq.connect(sdk_broker.endpoint) as mq:
+        found = await receive(mq, name, 4)
+    assert sorted(each.body for each in found) == [b"1", b"2", b"3", b"4"]
 
 
 async def test_refusals(sdk_broker: BrokerProcess, name: str) -> None:

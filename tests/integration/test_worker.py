@@ -59,8 +59,17 @@ app = latermq.App()
 @app.listener("TOPIC", group="TOPIC")
 def bill(text: str) -> None:
     os.write(1, f"began {text}\\n".encode())  # whole lines, whatever the other thread does
-    time.sleep(0.2)
+    time.sleep(SLEEP)
     os.write(1, f"done {text}\\n".encode())
+"""
+TO_THREAD: Final = """
+import asyncio, os, time, latermq
+app = latermq.App()
+
+@app.listener("TOPIC", group="TOPIC")
+async def bill(text: str) -> None:
+    os.write(1, f"began {text}\\n".encode())
+    await asyncio.to_thread(time.sleep, SLEEP)
 """
 
 
@@ -190,6 +199,21 @@ async def test_after_the_grace_the_rest_goes_back_uncounted(
         with working(tmp_path / "b", SHOP, name, sdk_broker.endpoint) as worker:
             await until(lambda: worker.said, lambda: worker.log)
             assert worker.said == ["began-1 1"]  # the first attempt, still
+
+
+@pytest.mark.parametrize("source", [THREADS, TO_THREAD])
+async def test_threads_of_its_calls_do_not_keep_it(
+    source: str, sdk_broker: BrokerProcess, name: str, tmp_path: Path
+) -> None:
+    """Neither those of listeners nor, as `asyncio.run` would have it, those of `to_thread`."""
+    async with latermq.connect(sdk_broker.endpoint) as mq:
+        await mq.send(name, b"1")
+    source, options = source.replace("SLEEP", "600"), ("--grace", "200ms")
+    with working(tmp_path / "a", source, name, sdk_broker.endpoint, *options) as worker:
+        await until(lambda: worker.said, lambda: worker.log)
+        worker.process.send_signal(signal.SIGTERM)
+        assert worker.ended() == 1
+        assert "not finished within the grace, given back: 1" in worker.log
 
 
 async def test_a_second_signal_ends_it_at_once(
@@ -370,9 +394,8 @@ async def test_functions_that_block_run_in_threads(
     sdk_broker: BrokerProcess, name: str, tmp_path: Path
 ) -> None:
     async with latermq.connect(sdk_broker.endpoint) as mq:
-        with working(
-            tmp_path / "a", THREADS, name, sdk_broker.endpoint, "--concurrency", "2", "--json"
-        ) as worker:
+        source, options = THREADS.replace("SLEEP", "0.2"), ("--concurrency", "2", "--json")
+        with working(tmp_path / "a", source, name, sdk_broker.endpoint, *options) as worker:
             for number in range(6):
                 await mq.send(name, f"{number}".encode())
             await until(lambda: len(worker.said) > 3, lambda: worker.log)

@@ -47,8 +47,27 @@ class Connections:
         self.outages = Outages()
         self._connect = connect
         self._open: dict[Endpoints, Transport] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether the event loop is closed that they were opened in."""
+        return self._loop is not None and self._loop.is_closed()
 
     def to(self, endpoints: Endpoints) -> Transport:
+        """Return what calls that broker.
+
+        Raises:
+            RuntimeError: it would answer another event loop; nothing was sent.
+        """
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            if self._loop is not None:
+                raise RuntimeError(
+                    "this client belongs to the event loop that it was first used in: make one in "
+                    "each loop, or one of latermq.sync for all threads"
+                )
+            self._loop = loop
         transport = self._open.get(endpoints)
         if transport is None:
             transport = Noting(self._connect(endpoints), endpoints, self.outages)
