@@ -77,7 +77,8 @@ import pytest
 from charge import answers, charge
 from ledger import app
 from latermq.admin import AsyncAdmin
-from latermq_proto.latermq.v1.group_pb2 import GetGroupRequest
+from latermq_proto.latermq.v1.group_pb2 import CreateGroupRequest, GetGroupRequest, Group
+from look import allow
 from latermq_proto.latermq.v1.topic_pb2 import GetTopicRequest, FIFO
 
 async def test_a_second_try_at_once(latermq_time):
@@ -97,6 +98,12 @@ async def test_what_an_app_needs_is_declared(latermq_time):
     assert (group.fifo, group.max_attempts) == (True, 10)
     topic = latermq_time.call(AsyncAdmin.topics.GetTopic, GetTopicRequest(name="moves")).topic
     assert (topic.type, topic.queue_count) == (FIFO, 4)
+
+async def test_what_no_app_declares_is_altered_by_hand(latermq_time):
+    made = CreateGroupRequest(group=Group(name="shipping", max_attempts=4))
+    latermq_time.call(AsyncAdmin.groups.CreateGroup, made)
+    async with latermq_time.connect() as mq:
+        assert [await allow(mq, "shipping", each) for each in (5, 6)] == [4, 5]
 """,
 }
 
