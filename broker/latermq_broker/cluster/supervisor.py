@@ -58,6 +58,7 @@ class Child:
     process: asyncio.subprocess.Process | None = None
     ready: asyncio.Event = field(default_factory=asyncio.Event)  # or never will be
     serves: bool = False  # or stands by
+    left: bool = False  # ended, and not to be started again: its store failed
     hears: bool = False  # its present life takes SIGHUP: one that is opening would end of it
     reread: bool = False  # it is to, once it does
     code: int = CLEAN
@@ -188,7 +189,7 @@ class Supervisor:
                     break
         await asyncio.gather(*(child.ready.wait() for child in self._children[: len(lives)]))
         if not self._stopping.is_set():
-            if all(child.serves for child in self._children):
+            if all(child.serves or child.left for child in self._children):
                 announce(self._announcement())
                 self._manager.ready(self._addresses[0])
             else:
@@ -260,6 +261,8 @@ class Supervisor:
                     "shard ended, its store failed: it is not started again",
                     extra={"shard": child.number, "code": child.code},
                 )
+                child.left = True
+                child.ready.set()
                 return
             child.failures = 0 if loop.time() - began_s >= STEADY_S else child.failures + 1
             wait_s = BACKOFF_S[min(max(child.failures - 1, 0), len(BACKOFF_S) - 1)]

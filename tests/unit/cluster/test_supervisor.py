@@ -40,9 +40,9 @@ class Lives:
         self.announced.append(text)
         self.supervisor._stop()
 
-    async def run(self) -> int:
+    async def run(self, *, replace: bool = False) -> int:
         async with asyncio.timeout(patient(20)):
-            return await self.supervisor.run(self.announce, replace=False)
+            return await self.supervisor.run(self.announce, replace=replace)
 
 
 async def test_a_shard_whose_kafka_does_not_answer_yet_is_tried_again(
@@ -87,3 +87,13 @@ async def test_one_that_is_killed_is_started_again_and_not_one_whose_store_faile
         code = await shards.supervisor.run(shards.announced.append, replace=False)
     assert code == STORE_FAILED
     assert shards.lives == [1, KILLS + 1]
+
+
+async def test_one_whose_store_fails_as_it_replaces_another_holds_up_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The others were replaced by then: they serve, and end when they are told to."""
+    shards = Lives(monkeypatch, [], [STORE_FAILED], [])
+    assert await shards.run(replace=True) == STORE_FAILED
+    assert len(shards.announced) == 1
+    assert shards.lives == [1, 1, 1]
