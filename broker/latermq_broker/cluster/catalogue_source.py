@@ -178,7 +178,11 @@ class CatalogueSource:
             if self._is_forgetful:
                 self._is_forgetful = False
                 memory = {"deleted": dict(self._deleted)}
-                await asyncio.to_thread(write_memory, self._directory, memory)
+                try:
+                    await asyncio.to_thread(write_memory, self._directory, memory)
+                except BaseException:
+                    self._is_forgetful = True  # the next change has them written
+                    raise
         number = self._number
         until_s = self._loop.time() + SPREAD_S_MAX
         while (left_s := until_s - self._loop.time()) > 0 and self._behind(number):

@@ -265,8 +265,9 @@ class Shard:
     def _pin(self, pins: Mapping[str, int]) -> None:
         """Take over the homes that are not by name."""
         if dict(pins) != dict(self._mark.pins):
-            self._mark = Mark(self._mark.shard, self._mark.shards, dict(pins))
-            write_mark(self._directory, self._mark)
+            mark = Mark(self._mark.shard, self._mark.shards, dict(pins))
+            write_mark(self._directory, mark)  # first: if it fails, the next copy tries again
+            self._mark = mark
             self._placement = Placement(self._placement.count, self._mark.pins)
 
     def _tell_group(self, name: str, group: Group | None) -> None:

@@ -223,6 +223,29 @@ async def test_what_was_deleted_is_written_by_one_at_a_time(
     pair.close()
 
 
+async def test_what_was_deleted_while_the_disk_was_full_is_written_with_the_next_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = Pair(tmp_path)
+    for name in ("one", "two"):
+        pair.make(pair.first, name)
+    pair.source.on_second()
+    pair.first.engine.groups.delete("one", START_MS)
+
+    def full(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    pair.source._shards.clear()  # nobody is waited for
+    with monkeypatch.context() as patched:
+        patched.setattr(catalogue_source, "write_memory", full)
+        with pytest.raises(OSError, match="no space"):
+            await pair.source.spread()
+    pair.make(pair.first, "three")  # deletes nothing
+    await pair.source.spread()
+    assert [name for name, _ in read_memory(tmp_path / "0")["deleted"][GROUPS]] == ["one"]
+    pair.close()
+
+
 @pytest.mark.parametrize("heard_of", ["by the start", "by what it sends on"])
 async def test_a_shard_that_has_not_asked_yet_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heard_of: str

@@ -8,6 +8,7 @@ import pytest
 from latermq_broker.cluster import shard as shard_module
 from latermq_broker.cluster.mark import Mark, read_mark
 from latermq_broker.cluster.membership import Membership
+from latermq_broker.cluster.placement import home_by_name
 from latermq_broker.config.cluster import ClusterConfig
 from latermq_broker.config.config import Config
 from latermq_broker.config.replication import ReplicationConfig
@@ -64,6 +65,31 @@ async def test_a_copy_that_failed_is_made_again(
     monkeypatch.setattr(shard._copy, "take", take)
     await shard.begin(copied)
     assert copied.is_set()
+    await shard.close()
+    rig.engine.abandon()
+
+
+async def test_pins_that_could_not_be_written_are_taken_over_with_the_next_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else this shard alone would look for the topic where its name says."""
+    name = next(each for each in "abcdefgh" if home_by_name(each, len(ALONE)) == 1)
+    rig = EngineRig()
+    config = Config(cluster=ClusterConfig(shards=ALONE, shard=1))
+    shard = Membership(config, tmp_path).join(rig.engine, FakeCommitter())
+    fifo = rig.engine.topics.create(name, TopicType.FIFO, 4, rig.now_ms)
+
+    def full(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shard_module, "write_mark", full)
+        with pytest.raises(OSError, match="no space"):
+            shard._pin({name: 0})
+    assert shard.elsewhere(name, fifo, ordered=True) is None
+    shard._pin({name: 0})
+    assert shard.elsewhere(name, fifo, ordered=True) == 0
+    assert read_mark(tmp_path) == Mark(1, 2, {name: 0})
     await shard.close()
     rig.engine.abandon()
 
