@@ -175,7 +175,8 @@ class Owner:
     def _written(self, pieces: Sequence[WrittenPiece]) -> None:
         for piece in pieces:
             self._tenure.add(piece_of(*piece), last=piece is pieces[-1])
-        self._exchange()
+        if self._tenure.shipper.ready:  # else the next report has it shipped, or a tick
+            self._exchange()
 
     # --- what the replicated log is told, and tells --------------------------------------------
 
@@ -331,18 +332,23 @@ class Owner:
             self._note = note
 
     def _trim(self) -> None:
-        """Trim the replicated log to what ours still has, once the record that says so is valid."""
+        """Trim the replicated log to what ours still has, once the record that says so is valid.
+
+        Not in front of where a start on this directory would read on, as its note says.
+        """
         if self._dropped is not None and self._tenure.valid_end >= self._dropped[1]:
-            start, self._dropped = self._dropped[0], None
-            self._trimmed = start
-            reader = self._tenure.reader
+            start, reader = self._dropped[0], self._tenure.reader
             offset = reader.segments.get(start)
+            if offset is not None and offset >= self._note.offset:
+                return
+            self._dropped, self._trimmed = None, start
             reader.forget_before(start)
             if offset is not None:
                 self._begin_task(_trim_before(self._replicated_log, offset))
         start = self._log.segments[0].base
         if self._dropped is None and start > self._trimmed:
             self._dropped = start, self._log.end
+            self._notable.set()
 
     def _begin_task(self, work: Coroutine[object, object, None]) -> None:
         task = self._loop.create_task(work)

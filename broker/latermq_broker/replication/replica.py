@@ -203,7 +203,7 @@ class Replica:
         reading = asyncio.create_task(self._read(standby))
         try:
             while await self._follow(standby, reading, stop):
-                tenure = await self._claim(standby, reading)
+                tenure = await self._claim(standby, reading, stop)
                 if tenure is not None:
                     return None if stop.is_set() else tenure  # a start takes it up at once
         finally:
@@ -368,8 +368,10 @@ class Replica:
 
     # --- claim ---------------------------------------------------------------------------------
 
-    async def _claim(self, standby: Standby, reading: asyncio.Task[None]) -> Tenure | None:
-        """Fence the log and become its owner; None: somebody else did."""
+    async def _claim(
+        self, standby: Standby, reading: asyncio.Task[None], stop: asyncio.Event
+    ) -> Tenure | None:
+        """Fence the log and become its owner; None: somebody else did, or `stop` came."""
         reader = standby.copy.reader
         mine = (reader.standing or EMPTY).epoch + 1, 1 + secrets.randbelow(TOKEN_MAX)
         standby.copy.claim(*mine)
@@ -382,6 +384,8 @@ class Replica:
             log.warning("no claim", extra={"reason": str(error)})
             return None
         while reader.offset <= offset:
+            if stop.is_set():  # the log may not answer for long
+                return None
             await self._look_again(reading)
         after = reader.standing
         assert after is not None

@@ -71,15 +71,24 @@ class Shipper:
         """Tell whether nothing waits, and all that went is settled."""
         return not self.open and not self._waiting
 
+    @property
+    def ready(self) -> bool:
+        """Tell whether something waits, and may go now."""
+        return bool(self._waiting) and self._may_go()
+
     def add(self, piece: Piece, *, last: bool) -> None:
         """Add what was appended; `last` ends the group."""
+        size = len(piece.data)
+        self.waiting_bytes += size
         data_max = self._sizes.batch_bytes_max - BATCH_HEADER_BYTES
-        for at in range(0, len(piece.data), data_max):
+        if 0 < size <= data_max:  # nearly all
+            self._waiting.append((piece, last))
+            return
+        for at in range(0, size, data_max):
             part = Piece(
                 piece.position + at, piece.data[at : at + data_max], piece.segment if not at else 0
             )
-            self._waiting.append((part, last and at + data_max >= len(piece.data)))
-        self.waiting_bytes += len(piece.data)
+            self._waiting.append((part, last and at + data_max >= size))
 
     def ship(self, now_ms: int, *, beat: bool = False) -> list[Shipment]:
         """Return what is to be appended to the replicated log now, in this order.
@@ -88,7 +97,7 @@ class Shipper:
             beat: if nothing else goes and nothing is open, an empty batch.
         """
         shipments: list[Shipment] = []
-        while self._waiting and self._may_go():
+        while self.ready:
             shipments.append(self._ship(self._next_pieces(), now_ms))
         if beat and self.idle:
             self.beats += 1

@@ -222,6 +222,26 @@ async def test_who_ends_in_order_notes_all(monkeypatch: pytest.MonkeyPatch) -> N
     assert noted(files) == end > 0
 
 
+async def test_nothing_is_trimmed_that_a_start_on_its_directory_would_read() -> None:
+    """Else it would be refused as too old, and an operator would have to empty the directory."""
+    replicated_log, owned = LogInMemory(), tenure()
+    log = a_log()
+    log.end, log.segments = owned.valid_end, [SimpleNamespace(base=4_096)]
+    owned.reader.segments |= {0: 1, 4_096: 7}
+    owner = Owner(replicated_log, owned, log, lambda: 0, Note("shop", 0, 7), lambda _: None)
+    for _ in range(3):
+        owner._trim()
+        await asyncio.sleep(0)
+    assert replicated_log.begin == 0
+    assert owner._notable.is_set()
+    owner._note = Note("shop", 0, 8)
+    owner._trim()
+    await asyncio.sleep(0)
+    assert replicated_log.begin == 7
+    assert owned.reader.segments == {4_096: 7}
+    await owner.stop()
+
+
 @pytest.mark.parametrize("fate", ["kept", "failed", "never kept"])
 async def test_an_owner_that_stops_hands_over_what_all_have(fate: str) -> None:
     fence = fence_of(1, 0, 1, 7)

@@ -1,4 +1,4 @@
-"""Two brokers that want one log: who is faster keeps it."""
+"""Two brokers that want one log: who is faster keeps it; and a log that falls silent at a claim."""
 
 import asyncio
 import threading
@@ -18,9 +18,10 @@ from latermq_broker.replication.batch import (
 )
 from latermq_broker.replication.entry import Entry
 from latermq_broker.replication.replica import Replica, ReplicaPlace
-from latermq_broker.store.directory import REPLICA_NAME
+from latermq_broker.store.directory import REPLICA_NAME, take_lock
 from latermq_broker.store.files import RealFiles
 from support.log_in_memory import LogInMemory
+from support.machine import patient
 
 FASTER: Final = 2  # the entry by which another claims the log
 
@@ -53,6 +54,22 @@ class ReadLog(LogInMemory):
                 self.read.set()
 
 
+class Unheard(LogInMemory):
+    """Takes a fence, and then nothing can be read of it; `stop` is set."""
+
+    def __init__(self, stop: asyncio.Event) -> None:
+        super().__init__()
+        self._stop = stop
+
+    async def claim(self, fence: bytes) -> int:
+        self._stop.set()
+        return await super().claim(fence)
+
+    async def tail(self, offset: int) -> AsyncGenerator[Entry, None]:
+        await asyncio.Event().wait()
+        yield Entry(offset, b"")
+
+
 def fence(epoch: int) -> Batch:
     return fence_of(cluster_hash("shop"), 0, epoch, token=epoch)
 
@@ -79,3 +96,15 @@ async def test_who_reads_of_another_while_it_syncs_does_not_outbid_it(tmp_path: 
     await owned.disk.join()
     owned.disk.close()
     owned.engine.abandon()
+
+
+async def test_who_is_told_to_end_does_not_wait_to_read_its_fence(tmp_path: Path) -> None:
+    """The log may be away for hours by then."""
+    stop = asyncio.Event()
+    place = ReplicaPlace(cluster="shop", shard=0, directory=tmp_path / "data")
+    replicated_log = Unheard(stop)
+    replica = Replica(place, replicated_log, Config(), RealFiles(), lambda: 1_000)
+    async with asyncio.timeout(patient(30)):
+        assert await replica.take_over(SystemClock(), stop) is None
+    assert len(replicated_log.entries) == 1
+    RealFiles().close(take_lock(RealFiles(), place.directory))
