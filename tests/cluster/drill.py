@@ -30,6 +30,8 @@ CONFIG: Final = """
 [replication]
 kafka = "{kafka}"
 cluster = "{cluster}"
+{more}"""
+MORE: Final = """
 replicas = {replicas}
 replicas_min = {replicas_min}
 [store]
@@ -72,13 +74,8 @@ class Drill(Promises):
         self.replaced = 0  # so many owners
         self.compared = 0  # so often what all of them know was the same
         self.late = 0  # OKs of an owner behind the first of the next one
-        replicas = min(len(kafka.nodes), REPLICAS)
-        config = CONFIG.format(
-            kafka=kafka.bootstrap,
-            cluster=self.name,
-            replicas=replicas,
-            replicas_min=min(replicas, REPLICAS_MIN),
-        )
+        more = more_settings(len(kafka.nodes))
+        config = CONFIG.format(kafka=kafka.bootstrap, cluster=self.name, more=more)
         self.brokers: Sequence[BrokerProcess] = [
             BrokerProcess(directory, config=config, listen=f"{place.host}:0", prefix=place.prefix)
             for directory, place in zip(directories, places, strict=True)
@@ -253,3 +250,9 @@ class Drill(Promises):
             if not broker.running:
                 broker.wait_end()
                 self.stand_by(broker)
+
+
+def more_settings(nodes: int) -> str:
+    """Write what brokers of a drill are told beside where Kafka is, which has so many nodes."""
+    replicas = min(nodes, REPLICAS)
+    return MORE.format(replicas=replicas, replicas_min=min(replicas, REPLICAS_MIN))

@@ -27,8 +27,8 @@ from support.machine import patient
 from support.wire_client import WireClient, now_ms, require_ok
 
 OURS: Final = "latermq"
-# The official client of Node.js takes one address only, here as in routes.
-LANGUAGES: Final = (os.environ.get("LANGUAGES") or f"{OURS} python go java").split()
+LANGUAGES: Final = (os.environ.get("LANGUAGES") or f"{OURS} python go java node").split()
+BY_NAME: Final = ("node",)  # take one address only, here as in routes
 KEYS: Final = ("ann", "bob", "cyd")
 PACE_S: Final = 0.05
 DELAYED_EACH: Final = 5  # one message of so many comes
@@ -104,11 +104,11 @@ class OrderedLane(Lane):
 
 
 class Member:
-    """The process of one language."""
+    """The process of one language, with `prefix` in front of its command."""
 
-    def __init__(self, room: Path, language: str, endpoint: str) -> None:
+    def __init__(self, room: Path, language: str, endpoint: str, prefix: Sequence[str]) -> None:
         self.language = language
-        self.client = OfficialClient(room / language, command_of(language))
+        self.client = OfficialClient(room / language, [*prefix, *command_of(language)])
         self.plain, self.ordered = f"plain-{language}", f"ordered-{language}"
         self.faults_ms: list[int] = []
         self._endpoint = endpoint
@@ -209,10 +209,17 @@ class Member:
 
 
 class Fleet:
-    """As a context manager: no process is left running."""
+    """As a context manager: no process is left running.
 
-    def __init__(self, room: Path, endpoint: str) -> None:
-        self.members = [Member(room, language, endpoint) for language in LANGUAGES]
+    Args:
+        endpoint: of the cluster: a name, or addresses, which some languages cannot be given.
+        prefix: of the commands of clients that are to know the name; none: it is addresses.
+    """
+
+    def __init__(self, room: Path, endpoint: str, prefix: Sequence[str] = ()) -> None:
+        languages = [each for each in LANGUAGES if prefix or each not in BY_NAME]
+        assert languages, f"{LANGUAGES} take part where clients are given a name"
+        self.members = [Member(room, language, endpoint, prefix) for language in languages]
 
     def __enter__(self) -> Self:
         return self

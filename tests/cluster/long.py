@@ -1,8 +1,11 @@
 """`make cluster-long`: faults of brokers and of a Kafka of three nodes, under load, and tables.
 
 FAILOVERS=200 TIMES=5 SEED=1 python -m cluster.long [SCENARIO …]
-CALM=1 … on a machine with nothing else to do: BOUNDS hold; what all brokers know is compared after
-        each fault, too
+SCENARIOS="machine killed; shard handed over" … the same names, for `make`
+LANGUAGES="latermq node" … of the clients over shards: all of them otherwise; Node.js takes part
+        where clients are given a name
+CALM=1 … on a machine with nothing else to do: bounds hold, and no call fails where a shard is
+        handed over; what all brokers know is compared after each fault, too
 NODES=1 … a Kafka of one node, for a short run
 
 Each scenario has a log, directories and a ledger of its own. It goes on until all that was promised
@@ -30,6 +33,7 @@ FAILOVERS: Final = int(os.environ.get("FAILOVERS") or "200")
 TIMES: Final = int(os.environ.get("TIMES") or "5")
 NODES: Final = int(os.environ.get("NODES") or "3")
 CALM: Final = os.environ.get("CALM") == "1"
+ASKED: Final = [each.strip() for each in os.environ.get("SCENARIOS", "").split(";") if each.strip()]
 HEAD: Final = """
 | seed | scenario | times | new owners | promises | no OK for: p50, p99, most | \
 from one owner's last OK to the next one's first | took |
@@ -74,22 +78,40 @@ SCENARIOS: Final = {
     "clocks 30 s apart, owner killed": Scenario(scenarios.killed, 1, places.clocks),
     "two versions, owner killed": Scenario(scenarios.killed, 1, places.versions),
     "two versions, owner ended in order": Scenario(scenarios.ended, 1, places.versions),
+    "broker removed, one added, owner killed": Scenario(scenarios.exchanged),
     "leader of the log killed": Scenario(scenarios.leader_killed),
     "two nodes of three gone": Scenario(scenarios.engine_gone),
     "rolling restart of Kafka": Scenario(scenarios.rolling_restart),
     "owner's disk full, then killed": Scenario(scenarios.disk_full, 1, places.disks),
 }
-OVER_SHARDS: Final = {
-    "shard handed over": shards.handed_over,
-    "machine ended in order": shards.ended,
-    "machine killed": shards.machine_killed,
-    "owner of a shard killed": shards.shard_killed,
+
+
+class OverShards(NamedTuple):
+    """What happens to shards at several machines."""
+
+    fault: Callable[[ShardDrill], None]
+    planned: bool = False  # no call is to fail
+    named: bool = False  # clients are given a name, and Node.js is among them
+
+
+BY_ADDRESS: Final = {
+    "shard handed over": OverShards(shards.handed_over, planned=True),
+    "machine ended in order": OverShards(shards.ended, planned=True),
+    "machine killed": OverShards(shards.machine_killed),
+    "owner of a shard killed": OverShards(shards.shard_killed),
 }
+OVER_SHARDS: Final = BY_ADDRESS | {
+    f"{name}, by name": it._replace(named=True) for name, it in BY_ADDRESS.items()
+}
+ALL: Final = [*SCENARIOS, *OVER_SHARDS]
 
 
 def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # and leave nothing running
-    asked = sys.argv[1:] or [*SCENARIOS, *OVER_SHARDS]
+    asked = sys.argv[1:] or ASKED or ALL
+    unknown = [name for name in asked if name not in ALL]
+    if unknown:
+        sys.exit(f"no such scenario: {'; '.join(unknown)}. There are {'; '.join(ALL)}")
     logs = [name for name in asked if name in SCENARIOS]
     with tempfile.TemporaryDirectory(prefix="cluster-long-") as folder:
         room = Path(folder)
@@ -138,15 +160,18 @@ def require(name: str, moves_s: list[float], bound: Bound) -> None:
 
 def run_shards(kafka: KafkaCluster, room: Path, name: str) -> None:
     began_s = time.monotonic()
-    with ShardDrill(room, kafka, random.Random(f"{SEED} {name}")) as drill:
+    it = OVER_SHARDS[name]
+    with ShardDrill(room, kafka, random.Random(f"{SEED} {name}"), named=it.named) as drill:
         drill.begin()
         for _ in range(TIMES):
-            OVER_SHARDS[name](drill)
+            it.fault(drill)
         promises = drill.read_back()
     failed = ", ".join(f"{topic} {count}" for topic, count in drill.failed.items()) or "0"
     figures = (drill.replaced, f"{promises:,}", failed, drill.again)
     waits = (quantiles(drill.silences_s), quantiles(drill.waits_s))
     print_row(began_s, SEED, name, TIMES, *figures, *waits)
+    if CALM and it.planned:
+        assert not drill.failed, f"{name}: calls failed: {failed}"
 
 
 def print_row(began_s: float, *cells: object) -> None:

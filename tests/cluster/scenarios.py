@@ -1,6 +1,7 @@
 """What happens to brokers and to Kafka in a drill, one function each."""
 
 import os
+import shutil
 import signal
 import time
 from contextlib import suppress
@@ -118,6 +119,25 @@ def standby_cut_off(drill: Drill) -> None:
             time.sleep(OUTAGE_S)
 
     drill.under_load(fault)
+    killed(drill)
+
+
+def exchanged(drill: Drill) -> None:
+    """The standby goes for good, and another broker comes, with an empty directory: nobody notices.
+    Then the owner is killed, and the new one has all there is."""
+
+    def fault() -> None:
+        [leaving] = drill.standbys
+        stopped = leaving.terminate()
+        if stopped.code != CLEAN:
+            drill.complaints.append(f"a standby ended with {stopped.code}\n{stopped.stderr}")
+        shutil.rmtree(leaving.data_dir)
+        drill.stand_by(leaving)
+
+    before = drill.who_serves()
+    drill.under_load(fault)
+    if drill.owner is not before:
+        drill.complaints.append("a broker that came took the log from an owner that lived")
     killed(drill)
 
 

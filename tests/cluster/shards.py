@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Self
 
 from click.testing import CliRunner
 
-from cluster.drill import ANSWERS, CONFIG
+from cluster.drill import ANSWERS, more_settings
 from cluster.fleet import Fleet, wait, wait_longer
 from cluster.likeness import copies_of, differences, stop_alike
 from latermq_broker.runtime import CLEAN
@@ -40,11 +40,12 @@ class ShardDrill:
 
     Args:
         room: where directories are made; the cluster has its name.
+        named: clients are given a name that stands for both machines, not their addresses.
     """
 
-    def __init__(self, room: Path, kafka: KafkaCluster, rng: random.Random) -> None:
-        more = CONFIG.partition('cluster = "{cluster}"')[2]
-        self.site = Site(room, kafka, room.name, SHARDS, MACHINES, more)
+    def __init__(self, room: Path, kafka: KafkaCluster, rng: random.Random, *, named: bool) -> None:
+        more = more_settings(len(kafka.nodes))
+        self.site = Site(room, kafka, room.name, SHARDS, MACHINES, more, named=named)
         self.rng = rng
         self.silences_s: list[float] = []  # of each fault: the longest without an OK of a shard
         self.waits_s: list[float] = []  # of each fault: the longest without one at a client
@@ -53,7 +54,7 @@ class ShardDrill:
         self.again = 0  # deliveries of what had been delivered
         self.complaints: list[str] = []
         self.owners: list[str] = []  # where each shard is served
-        self._fleet = Fleet(room / "clients", self.site.endpoint)
+        self._fleet = Fleet(room / "clients", self.site.endpoint, self.site.prefix)
         self._senders = [SteadySenders(*map(Address, addresses)) for addresses in self.site.shards]
 
     def __enter__(self) -> Self:

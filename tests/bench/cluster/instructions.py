@@ -12,7 +12,12 @@ from support.cluster_process import free_ports
 
 TOOLS: Final = ("valgrind", "callgrind_control")
 COUNT: Final = 200  # sends that are counted
-SHARDS: Final = (0, 1, 4)  # 0: alone; of a cluster the first is counted, the others are not there
+SHARDS: Final = (
+    0,
+    1,
+    2,
+    4,
+)  # 0: alone; of a cluster the first is counted, the others are not there
 TIMES_MAX: Final = 1.05
 HEAD: Final = ("", "thousand instructions", "allocations", "of one alone", "promised")
 
