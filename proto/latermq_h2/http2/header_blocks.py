@@ -1,6 +1,6 @@
 """HEADERS and CONTINUATION: from frames to decoded blocks, each of them, whatever becomes of it."""
 
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 
 from latermq_h2.hpack.decoder import Decoded, Decoder, HpackError, TooManyFieldsError
 from latermq_h2.http2.deadlines import Deadlines
@@ -20,12 +20,8 @@ PRIORITY_BYTES: Final = 5
 DEADLINE: Final = "header block"
 
 
-class Block(NamedTuple):
-    """A block that is whole."""
-
-    stream_id: int
-    ended: bool  # END_STREAM was on its HEADERS
-    decoded: Decoded
+# A block that is whole: its stream, whether END_STREAM was on its HEADERS, what it says.
+Block: TypeAlias = tuple[int, bool, Decoded]
 
 
 class HeaderBlocks:
@@ -53,7 +49,7 @@ class HeaderBlocks:
             payload = payload[PRIORITY_BYTES:]
         ended = bool(flags & END_STREAM)
         if flags & END_HEADERS:
-            return Block(stream_id, ended, self._decode(payload))
+            return stream_id, ended, self._decode(payload)
         self._stream_id = stream_id
         self._ended = ended
         self._parts = [payload]
@@ -77,7 +73,7 @@ class HeaderBlocks:
         self._parts = []
         self.waiting_bytes = 0
         self._deadlines.clear(DEADLINE)
-        return Block(stream_id, self._ended, self._decode(block))
+        return stream_id, self._ended, self._decode(block)
 
     def clear(self) -> None:
         """Keep nothing of a block that is not whole."""

@@ -14,7 +14,14 @@ from latermq_broker.delivery.leases.columns import Numbers
 from latermq_broker.delivery.leases.lease import IN_HAND, STATES, Delivery, Event, State, after
 from latermq_broker.delivery.leases.renewals import Renewals, early_ms
 from latermq_broker.delivery.leases.row_deadlines import RowDeadlines
-from latermq_broker.delivery.leases.shared import LOW_BITS, LOW_MASK, DeliveryKey, Holder, place_of
+from latermq_broker.delivery.leases.shared import (
+    LOW_BITS,
+    LOW_MASK,
+    DeliveryKey,
+    Holder,
+    place_of,
+    tuple_new,
+)
 from latermq_broker.delivery.leases.slab import Slab, fill, put
 
 ATTEMPTS_COUNTED_MAX: Final = 65_535  # in 16 bits, of a group without a last attempt
@@ -339,7 +346,7 @@ class Leases:
         before = STATES[slab.state[row]]
         assert after(before, event) in _OVER
         place = slab.places.values[slab.place[row]]
-        ended = Ended(
+        fields = (
             ids,
             before,
             place,
@@ -350,6 +357,7 @@ class Leases:
             slab.first_attempt[row],
             slab.leased_ms[row],
         )
+        ended = tuple_new(Ended, fields)
         if run is None:
             self._end(row)
         else:

@@ -1,6 +1,7 @@
 """Messages on their way in → the payloads of their records: due times, queues, offsets, hashes."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from latermq_broker.delivery.filters.filter import hash64
 from latermq_broker.engine.state.model import Outgoing, Topic, TopicType
@@ -15,6 +16,8 @@ from latermq_broker.store.records.message_records import (
     QUEUE_UNSET,
     MessagePayload,
 )
+
+tuple_new: Final = tuple.__new__  # as MessagePayload(...), without its keyword handling
 
 
 def payloads_of(
@@ -40,24 +43,23 @@ def payloads_of(
         if offset < 0:
             offset = state.queue(topic.id, queue_id).next
         nexts[queue_id] = offset + (not waits)
-        payloads.append(
-            MessagePayload(
-                topic.id,
-                QUEUE_UNSET if waits else queue_id,
-                letter | _kind_bits(message, order_key, lite=lite),
-                -1 if waits else offset,
-                due_ms,
-                hash64(message.tag),
-                hash64(message.message_id),
-                message.delay_level,
-                tuple(map(hash64, message.keys)) if message.keys else (),
-                message.rest,
-                message.sys,
-                order_key,
-                message.priority,
-                message.lite_topic,
-            )
+        fields = (
+            topic.id,
+            QUEUE_UNSET if waits else queue_id,
+            letter | _kind_bits(message, order_key, lite=lite),
+            -1 if waits else offset,
+            due_ms,
+            hash64(message.tag),
+            hash64(message.message_id),
+            message.delay_level,
+            tuple(map(hash64, message.keys)) if message.keys else (),
+            message.rest,
+            message.sys,
+            order_key,
+            message.priority,
+            message.lite_topic,
         )
+        payloads.append(tuple_new(MessagePayload, fields))
     return payloads
 
 

@@ -4,6 +4,7 @@ Plain messages, which are nearly all, have a shorter way (`plain_sends.py`).
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from latermq_broker.catalog.access import User
 from latermq_broker.engine.catalog.lites import Lites
@@ -17,6 +18,8 @@ from latermq_broker.engine.state.timers_moved import delayed_id
 from latermq_broker.errors import StoreFullError
 from latermq_broker.store.records.dedup_records import DedupId
 from latermq_broker.store.records.message_records import MessagePayload
+
+tuple_new: Final = tuple.__new__  # as Sent(...), without its keyword handling
 
 
 class Sends:
@@ -104,5 +107,6 @@ class Sends:
 
 def _sent(position: int, queue_id: int, queue_offset: int, due_ms: int) -> Sent:
     if queue_offset >= 0:
-        return Sent(position, queue_id, queue_offset, 0, "")
-    return Sent(position, -1, -1, due_ms, delayed_id(due_ms, position))
+        return tuple_new(Sent, (position, queue_id, queue_offset, 0, "", "", ""))
+    pending_id = delayed_id(due_ms, position)
+    return tuple_new(Sent, (position, -1, -1, due_ms, pending_id, "", ""))

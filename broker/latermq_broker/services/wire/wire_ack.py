@@ -22,6 +22,7 @@ from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 ENTRIES_COUNT_MAX: Final = 4_096  # of one AckMessage; a receive gives 32 at most
 
+tuple_new: Final = tuple.__new__  # as AckRequest(...), without its keyword handling
 _GROUP, _TOPIC, _ENTRY = 0x0A, 0x12, 0x1A  # of AckMessageRequest
 _NAMESPACE, _NAME = 0x0A, 0x12  # of Resource
 _ID, _HANDLE, _LITE_TOPIC = 0x0A, 0x12, 0x1A  # of AckMessageEntry
@@ -99,7 +100,7 @@ def _read_in_order(data: bytes) -> AckRequest:
             raise Doubt
     if at != stop:
         raise Doubt
-    return AckRequest(group, topic, handles, entries)
+    return tuple_new(AckRequest, (group, topic, handles, entries))
 
 
 def _name(data: bytes, at: int) -> tuple[str, int]:

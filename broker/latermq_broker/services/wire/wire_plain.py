@@ -57,6 +57,7 @@ _SECONDS, _NANOS = 0x08, 0x10  # of Timestamp
 _NANOS_PER_SECOND: Final = 1_000_000_000
 _NANOS_PER_MS: Final = 1_000_000
 _GROUP_NAME: Final = text_field(b"\x0a", MESSAGE_GROUP_PROPERTY)
+tuple_new: Final = tuple.__new__  # as PlainMessages(...), without its keyword handling
 _GZIP: Final = int(definition_pb2.GZIP)
 _TRANSACTION: Final = int(TRANSACTION)
 
@@ -141,11 +142,9 @@ class PlainReader:
         if not ids:
             return None
         topic = self._topic(topic_field)
-        if is_special:
-            return PlainMessages(
-                topic, ids, tags, keys, rest_bytes, sys_bytes, stored, groups, times_ms
-            )
-        return PlainMessages(topic, ids, tags, keys, rest_bytes, sys_bytes, stored)
+        special = (groups, times_ms) if is_special else ((), ())
+        columns = (topic, ids, tags, keys, rest_bytes, sys_bytes, stored)
+        return tuple_new(PlainMessages, columns + special)
 
     def _topic(self, field: bytes) -> str:
         """Name the topic of messages that begin so. Raises Doubt, IllegalTopicError."""
