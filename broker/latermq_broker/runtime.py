@@ -102,6 +102,7 @@ def run(
         StoreError: the data directory cannot be used, is in use, or is damaged.
     """
     logs.set_up(config.log)
+    signals = Signals()
     settings = Settings(reread or partial(changed, config), config)
     sockets = take_sockets(os.environ)
     given = GivenSockets(sockets, kept=LISTEN in sockets)
@@ -124,7 +125,7 @@ def run(
     else:
         engine, clock = _open(config, directory)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        life = _serve(engine, clock, config, announce, Signals(), given, settings, membership)
+        life = _serve(engine, clock, config, announce, signals, given, settings, membership)
         return runner.run(life)
 
 
@@ -189,6 +190,7 @@ def run_replica(
         ConfigError, HandoverError, StoreError: as `run`.
     """
     logs.set_up(config.log)
+    signals, again = Signals(), False
     settings = Settings(reread or partial(changed, config), config)
     why = "one that stands by has its port closed"
     refuse_sockets(os.environ, "a broker with [replication]", why)
@@ -199,7 +201,6 @@ def run_replica(
         config = membership.config
     if not replace:
         require_address(LISTEN, config.server.listen)  # rather than find out when it is needed
-    signals, again = Signals(), False
     while not signals.came:
         life = _replicate(
             config, announce, replica_of, membership, signals, settings,
@@ -207,6 +208,7 @@ def run_replica(
         )  # fmt: skip
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             code = runner.run(life)
+        signals.between_loops()
         if code != HANDED_OVER:
             return code
         again = True
@@ -286,7 +288,7 @@ async def _serve(
         services = assemble(engine, pump, config, shards)
         look_at_the_door(engine, config, LOG_NAME, clock.now_ms())
         pump.on_ready = services.parked.wake
-        manager = _managed(services, pump)
+        manager = _managed(engine, services, pump)
         server = _server(services.methods, config)
         _connect(services, server, owner, ending.handed_over)
         page = _page(engine, services, pump, config)
@@ -398,11 +400,12 @@ def _freeze() -> None:
     gc.freeze()
 
 
-def _managed(services: Services, pump: Pump) -> ServiceNotices:
+def _managed(engine: Engine, services: Services, pump: Pump) -> ServiceNotices:
     """Do each second what the services do, and tell who started the broker that it lives."""
     manager = ServiceNotices(os.environ)
 
     def on_second() -> None:
+        engine.figures.on_second(pump.now_ms())
         services.on_second()
         manager.alive()
 

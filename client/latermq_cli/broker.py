@@ -149,7 +149,8 @@ def _facts(state: Any) -> Iterator[tuple[str, list[str]]]:
         "p99",
         [
             f"delivery late by {_bound(totals.lateness_p99_ms)}, "
-            f"loop by {_bound(totals.loop_lag_p99_ms)}, a sync takes {_bound(totals.sync_p99_ms)}"
+            f"loop by {_bound(totals.loop_lag_p99_ms)}, a sync takes "
+            f"{_bound(totals.sync_p99_ms)}, in the last 5 minutes"
         ],
     )
 

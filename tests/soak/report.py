@@ -37,7 +37,8 @@ def table(
         ),
         ("retention", f"{watch.last.retention.segments_dropped:,} segments dropped, "
                       f"{watch.last.retention.messages_moved:,} messages rolled forward"),
-        ("p99", f"lateness {totals.lateness_p99_ms:.3g} ms, loop {totals.loop_lag_p99_ms:.3g} ms"),
+        ("p99 at the end", f"lateness {totals.lateness_p99_ms:.3g} ms, "
+                           f"loop {totals.loop_lag_p99_ms:.3g} ms"),
         *((f"{each.kind}", f"{each.count:,} {each.reason}") for each in transport.others),
         *((name, told(outcomes, rough.get(name))) for name, outcomes in calm.items()),
     ]  # fmt: skip

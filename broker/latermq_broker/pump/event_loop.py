@@ -91,12 +91,29 @@ class Ending:
 
 
 class Signals:
-    """SIGTERM and SIGINT, and whether one came, in whichever of a process's loops; and SIGHUP."""
+    """SIGTERM and SIGINT, and whether one came, in whichever of a process's loops; and SIGHUP.
+
+    Made before the store is opened, in the main thread: a SIGHUP that comes too early to be heeded
+    is remembered. It would end the process, which systemd takes for an end in order.
+    """
 
     def __init__(self) -> None:
         self.came = False
         self._stop: Callable[[], None]
         self._ends_with_terminal = ends_with_terminal()
+        self._hung_up = False
+        self.between_loops()
+
+    def between_loops(self) -> None:
+        """Remember a SIGHUP for the next loop; but end by one that says the terminal is gone."""
+
+        def on_hang_up(number: int, _: object) -> None:
+            self._hung_up = True
+            if self._ends_with_terminal and not has_terminal():
+                signal.signal(number, signal.SIG_DFL)
+                signal.raise_signal(number)
+
+        signal.signal(signal.SIGHUP, on_hang_up)
 
     def reload_by(self, reload: Callable[[], None]) -> None:
         """Have each SIGHUP call it; but one that says that the terminal is gone stops in order."""
@@ -110,6 +127,9 @@ class Signals:
                 reload()
 
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, on_hang_up)
+        hung_up, self._hung_up = self._hung_up, False
+        if hung_up:
+            on_hang_up()
 
     def stop_by(self, stop: Callable[[], None]) -> None:
         """Have the first one stop in order, now if it came; a second ends the process as it is.

@@ -53,12 +53,12 @@ def _of_broker(broker: broker_pb2.Broker, of: str, href: str) -> Iterator[Findin
     if totals.lateness_p99_ms >= LATE_MS:
         late = format_duration(totals.lateness_p99_ms)
         title = f"Delayed messages{of} come up to {late} late"
-        said = "The 99th percentile since the broker's start."
+        said = "The 99th percentile of the last five minutes."
         yield Finding("warn", title, said, href, "Broker")
     if totals.loop_lag_p99_ms >= LOOP_LAG_MS:
         late = format_duration(totals.loop_lag_p99_ms)
         title = f"The broker{of} answers up to {late} late"
-        said = "Its loop is busy: more load than its core can do."
+        said = "Its loop was busy in the last five minutes: more load than its core can do."
         yield Finding("warn", title, said, href, "Broker")
     if totals.messages_unreadable:
         title = f"{counted(totals.messages_unreadable, 'message')}{of} could not be read"

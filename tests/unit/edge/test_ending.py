@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from latermq_broker.config.config import ServerConfig
 from latermq_broker.errors import FencedError, StoreReadOnlyError
 from latermq_broker.pump import event_loop
-from latermq_broker.pump.event_loop import Ending
+from latermq_broker.pump.event_loop import Ending, Signals
 
 
 async def test_the_first_failure_says_why() -> None:
@@ -80,3 +81,28 @@ async def test_a_broker_that_is_alone_waits_for_its_disk(monkeypatch: pytest.Mon
 
 async def wait_for(over: asyncio.Event) -> None:
     await over.wait()
+
+
+def test_a_wish_to_reload_that_comes_too_early_is_heeded_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While the log was replayed it ended the process; systemd took that for an end in order."""
+    monkeypatch.setattr(event_loop, "has_terminal", lambda: False)
+    before = signal.getsignal(signal.SIGHUP)
+    wishes: list[str] = []
+
+    async def life(name: str) -> None:
+        signals.reload_by(lambda: wishes.append(name))
+
+    try:
+        signals = Signals()
+        signal.raise_signal(signal.SIGHUP)
+        asyncio.run(life("first"))
+        signals.between_loops()
+        asyncio.run(life("not wished"))
+        signals.between_loops()
+        signal.raise_signal(signal.SIGHUP)
+        asyncio.run(life("second"))
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert wishes == ["first", "second"]

@@ -10,7 +10,13 @@ import pytest
 
 from latermq_broker.config.config import DeliveryConfig, MetricsConfig
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.state.figures import DURATION_MS, Histogram
+from latermq_broker.engine.state.figures import (
+    DURATION_MS,
+    MARK_MS,
+    RECENT_MS,
+    Figures,
+    Histogram,
+)
 from latermq_broker.engine.state.model import Outgoing
 from latermq_broker.errors import ConfigError
 from latermq_broker.observability.metrics import Edges, render, render_standby
@@ -176,6 +182,38 @@ def test_a_quantile_is_a_bound_of_a_bucket_or_the_largest_value() -> None:
     assert histogram.quantile(1) == 11
     histogram.observe(5_000)
     assert histogram.quantile(1) == 5_000
+
+
+def test_what_was_late_is_forgotten_and_what_is_late_is_seen() -> None:
+    """By all that was since the start, one late hour was told of for days, and a minute never."""
+    figures = Figures()
+    figures.lateness_ms.observe_some(3_600_000, 100)  # the broker was down
+    assert figures.lateness_lately.quantile(0.99) == 3_600_000
+
+    def live(begin_ms: int, end_ms: int, lateness_ms: int) -> None:
+        for now_ms in range(begin_ms, end_ms, 1_000):
+            figures.on_second(now_ms)
+            figures.lateness_ms.observe_some(lateness_ms, 1_000)
+
+    live(0, RECENT_MS, 1)
+    assert figures.lateness_lately.quantile(0.99) == 1  # a thousand times as many
+    assert figures.lateness_lately.quantile(1) == 3_600_000
+    live(RECENT_MS, RECENT_MS + 2 * MARK_MS, 1)
+    assert figures.lateness_lately.quantile(1) == 1
+    assert figures.lateness_ms.quantile(1) == 3_600_000, "a Prometheus has all of them"
+    live(RECENT_MS + 2 * MARK_MS, RECENT_MS + 4 * MARK_MS, 30_000)
+    assert figures.lateness_lately.quantile(0.99) == 30_000
+
+
+def test_what_is_old_is_not_kept() -> None:
+    figures = Figures()
+    for now_ms in range(0, 10 * RECENT_MS, 1_000):
+        figures.on_second(now_ms)
+        figures.sync_ms.observe(now_ms / 1_000_000)
+    assert len(figures.sync_lately._marks) <= RECENT_MS // MARK_MS + 2
+    figures.on_second(20 * RECENT_MS)
+    figures.on_second(30 * RECENT_MS)
+    assert figures.sync_lately.quantile(0.99) == 0
 
 
 PAGE_BYTES: Final = 32 << 20  # more than two sockets hold

@@ -168,9 +168,9 @@ def _totals(seen: Overview) -> broker_pb2.BrokerTotals:
         attempts_failed=figures.attempts_failed,
         dead_letters=figures.dead_letters,
         messages_unreadable=seen.unreadable,
-        lateness_p99_ms=figures.lateness_ms.quantile(0.99),
-        loop_lag_p99_ms=figures.loop_lag_ms.quantile(0.99),
-        sync_p99_ms=figures.sync_ms.quantile(0.99),
+        lateness_p99_ms=figures.lateness_lately.quantile(0.99),
+        loop_lag_p99_ms=figures.loop_lag_lately.quantile(0.99),
+        sync_p99_ms=figures.sync_lately.quantile(0.99),
         messages_duplicate=figures.messages_duplicate,
     )
 
