@@ -6,6 +6,7 @@ import pty
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -183,6 +184,28 @@ def test_ctrl_c_ends_a_wait(shell: Shell) -> None:
     _, said = process.communicate(timeout=patient(10))
     assert process.returncode == 130
     assert said.strip() == "latermq: interrupted"
+
+
+def test_top_gives_the_terminal_back_when_it_is_told_to_end(shell: Shell) -> None:
+    """SIGTERM left it without a cursor, and without an echo of what is typed."""
+    leader, follower = pty.openpty()
+    before = termios.tcgetattr(follower)
+    with subprocess.Popen(
+        [*LATERMQ, "top"], stdin=follower, stdout=follower, stderr=follower,
+        env={**shell.env, "TERM": "xterm"},
+    ) as process:  # fmt: skip
+        shown = b""
+        while b"quit" not in shown:
+            shown += os.read(leader, 4096)
+        assert not termios.tcgetattr(follower)[3] & termios.ECHO
+        process.send_signal(signal.SIGTERM)
+        while b"\x1b[?1049l" not in shown:
+            shown += os.read(leader, 4096)
+        assert process.wait(TIMEOUT_S) == 128 + signal.SIGTERM
+    assert b"\x1b[?25h" in shown
+    assert termios.tcgetattr(follower) == before
+    os.close(follower)
+    os.close(leader)
 
 
 def test_help_is_quick(shell: Shell) -> None:

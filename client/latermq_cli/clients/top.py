@@ -11,7 +11,7 @@ import select
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -24,8 +24,9 @@ from latermq_cli.catalog.group_order import ORDERS, first_groups, in_order, name
 from latermq_cli.connection.connection import Connection
 from latermq_cli.connection.options import broker_options, example
 from latermq_cli.terminal.console import is_terminal, print_json, stdout_is_terminal
-from latermq_cli.terminal.failures import RefusedError
+from latermq_cli.terminal.failures import CommandError, NotThereError, RefusedError
 from latermq_cli.terminal.table import Column, cut, plain, render
+from latermq_cli.terminal.termination import orderly_termination
 from latermq_cli.terminal.times import format_clock
 from latermq_cli.terminal.watch import WATCH_S, pause
 from latermq_proto.latermq.v1 import (
@@ -42,6 +43,7 @@ GROUPS_MAX: Final = 10_000  # with --json
 REACH: Final = 20  # groups below the screen that are asked for: keys may come faster than answers
 ROWS_MAX: Final = 8  # of clients, and of failures, of one group
 LETTERS_MAX: Final = 200  # looked at for the failures of one group
+_HEAD_LINES: Final = 3
 HELP: Final = "q quit · ↑↓ choose · enter look into · esc back · s sort"
 _HOME: Final = "\x1b[H"
 _REST: Final = "\x1b[J"
@@ -66,6 +68,7 @@ class Top:
         self._broker = broker
         self.sort = next(iter(ORDERS))
         self.inside = ""  # the group that is looked into
+        self.said = ""  # below the head, until a key is pressed
         self._chosen = 0
         self._names: list[str] = []  # of the rows
 
@@ -75,6 +78,7 @@ class Top:
 
     def press(self, key: str) -> bool:
         """Do what a key says; False: end."""
+        self.said = ""
         if key == "sort":
             names = list(ORDERS)
             self.sort = names[(names.index(self.sort) + 1) % len(names)]
@@ -95,7 +99,8 @@ class Top:
             self._group(self.inside, width) if self.inside else self._groups(width, body_height)
         )
         silent = self._broker.shards.silent()
-        lines = [*head, *(f"no answer: {plain(each)}" for each in silent), "", *body]
+        said = [self.said] if self.said else []
+        lines = [*head, *(f"no answer: {plain(each)}" for each in silent), *said, "", *body]
         lines = [cut(line, width) for line in lines[: height - 1]]
         return [*lines, *[""] * (height - 1 - len(lines)), cut(HELP, width)]
 
@@ -189,9 +194,10 @@ class Top:
         ]
         yield from render(shards.columns(columns), rows, width)
         yield ""
-        yield from self._clients(name, width, now_ms)
+        yield from _screen_part("clients", lambda: self._clients(name, width, now_ms))
         yield ""
-        yield from self._letters(name, sum(g.dead_letter_count for _, g in parts), width)
+        count = sum(group.dead_letter_count for _, group in parts)
+        yield from _screen_part("dead letters", lambda: self._letters(name, count, width))
 
     def _clients(self, name: str, width: int, now_ms: int) -> Iterator[str]:
         """Say who consumes, and how much of each shard they hold, who has most first."""
@@ -263,7 +269,7 @@ def top(every: float, once: bool, endpoint: str, as_json: bool) -> None:
         elif not (stdout_is_terminal() and is_terminal(sys.stdin)):
             raise RefusedError("stdin or stdout is not a terminal; pass --once or --json")
         else:
-            with _keys() as pressed:
+            with orderly_termination(), _keys() as pressed:
                 _run(screen, every, pressed)
 
 
@@ -290,14 +296,46 @@ def typed_in(wait: Callable[[float], bool], read: Callable[[], bytes], timeout_s
     return typed
 
 
+def _screen_part(what: str, lines: Callable[[], Iterator[str]]) -> list[str]:
+    """Return a part of a screen, or why this user is not told of it."""
+    try:
+        return list(lines())
+    except RefusedError as error:
+        return [f"{what}: {plain(error.message)}"]
+
+
 def _run(screen: Top, every: float, pressed: Callable[[float], list[str]]) -> None:
+    lines: list[str] = []
     going = True
     while going:
         size = shutil.get_terminal_size()
         screen.forget_silent()
-        text = f"{_LINE}\r\n".join(screen.lines(size.columns, size.lines))
+        lines = _looked(screen, size.columns, size.lines, lines)
+        text = f"{_LINE}\r\n".join(lines)
         click.echo(_HOME + text + _LINE + _REST, nl=False)
         going = all(screen.press(key) for key in pressed(every))
+
+
+def _looked(screen: Top, width: int, height: int, before: Sequence[str]) -> list[str]:
+    """Return the screen; while the broker is away the one before, which says so, as --watch does.
+
+    Raises CommandError: at the first look, or what is asked is refused.
+    """
+    try:
+        return screen.lines(width, height)
+    except NotThereError as error:  # the group was deleted
+        if not screen.inside:
+            raise
+        screen.press("back")
+        screen.said = plain(error.message)
+        return _looked(screen, width, height, before)
+    except RefusedError:
+        raise
+    except CommandError as error:
+        if not before:
+            raise
+        said = cut(f"no answer: {plain(error.message)}", width)
+        return [*before[:_HEAD_LINES], said, *before[_HEAD_LINES + 1 :]][:height]
 
 
 @contextmanager

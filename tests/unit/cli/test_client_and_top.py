@@ -1,6 +1,7 @@
 """`latermq client`, `latermq top`, and listings that go on."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,10 @@ from latermq_broker.services.clients.session import ClientKind, Session
 from latermq_cli import clock
 from latermq_cli.clients.top import HELP, KEY_REST_S, REACH, Top, _run, keys_of, typed_in
 from latermq_cli.connection.connection import Connection
+from latermq_cli.terminal.failures import CommandError
 from latermq_h2.grpc_code import GrpcCode
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
+from latermq_proto.latermq.v1 import client_pb2
 from support.cli_rig import CliRig
 
 
@@ -296,3 +299,78 @@ def test_top_without_a_terminal(rig: CliRig) -> None:
     assert "billing" in text
     assert HELP not in text
     assert {group["name"] for group in rig.json("top")["groups"]} == {"fine", "billing"}
+
+
+def test_top_goes_on_while_the_broker_is_away(
+    rig: CliRig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ended, when it was wanted most: as the broker was started again."""
+    unary = rig.transport.unary
+
+    async def away(*_: object) -> bytes:
+        raise error_of(GrpcCode.DEADLINE_EXCEEDED, "", Endpoints.parse("rig:1"))
+
+    def pressed() -> Iterator[list[str]]:
+        monkeypatch.setattr(rig.transport, "unary", away)
+        yield []
+        yield []  # away for two looks
+        monkeypatch.setattr(rig.transport, "unary", unary)
+        yield []
+        yield ["quit"]
+
+    two_groups(rig)
+    with Connection("127.0.0.1:8081") as broker:
+        typed = pressed()
+        _run(Top(broker), 1.0, lambda _: next(typed))
+        screens = capsys.readouterr().out.split(HELP)[:-1]
+        assert [screen.count("did not answer in time") for screen in screens] == [0, 1, 1, 0]
+        assert all("billing" in screen for screen in screens)
+        monkeypatch.setattr(rig.transport, "unary", away)
+        with pytest.raises(CommandError, match="did not answer in time"):
+            _run(Top(broker), 1.0, lambda _: ["quit"])
+
+
+def test_a_group_that_was_deleted_leads_back(
+    rig: CliRig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def pressed() -> Iterator[list[str]]:
+        yield ["enter"]
+        rig.ok("group", "delete", "billing", "--yes")
+        yield []
+        yield ["up"]
+        yield ["quit"]
+
+    rig.make_group("billing")
+    rig.make_group("fine")
+    with Connection("127.0.0.1:8081") as broker:
+        screen, typed = Top(broker), pressed()
+        _run(screen, 1.0, lambda _: next(typed))
+    shown = capsys.readouterr().out.split(HELP)[:-1]
+    assert "group billing" in shown[1]
+    assert "billing" in next(line for line in shown[2].splitlines() if "(code 404" in line)
+    assert "> fine" in shown[2]
+    assert "(code 404" not in shown[3]
+
+
+def test_who_is_not_told_of_clients_sees_the_rest_of_a_group(
+    rig: CliRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients are for admins; looking into a group ended the command of everybody else."""
+    unary = rig.transport.unary
+
+    async def guarded(path: str, *rest: Any) -> bytes:
+        if not path.endswith("/ListClients"):
+            return await unary(path, *rest)
+        answer = client_pb2.ListClientsResponse()
+        answer.status.code, answer.status.message = v2.FORBIDDEN, "only an admin may"
+        return answer.SerializeToString()
+
+    two_groups(rig)
+    monkeypatch.setattr(rig.transport, "unary", guarded)
+    with Connection("127.0.0.1:8081") as broker:
+        screen = Top(broker)
+        screen.inside = "billing"
+        text = "\n".join(screen.lines(100, 24))
+    assert "clients: only an admin may (code 40300)" in text
+    assert "orders" in text
+    assert "no dead letters" in text
