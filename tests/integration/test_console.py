@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.request import urlopen
@@ -12,7 +13,11 @@ from urllib.request import urlopen
 import pytest
 
 import latermq
+from latermq_console.pages import letter_jobs
+from latermq_console.pages.letter_filter import instant_ms
 from latermq_console.reading import letters as shelves
+from latermq_console.reading.desk import Desk
+from latermq_console.reading.jobs import Plan, dry_run
 from latermq_console.serving.headers import POLICY
 from support import console_story as shop
 from support.broker_process import BrokerProcess
@@ -188,6 +193,58 @@ async def test_a_text_is_a_query_too(endpoint: str, name: str) -> None:
         )
         await visitor.until(visitor.path, 'data-state="done"', "data-changed>3<")
         await visitor.until(f"/dead/{name}", "1 letter, 1 kind of failure")
+
+
+async def test_the_rest_of_a_text_and_of_a_period_is_what_was_counted(
+    endpoint: str, name: str
+) -> None:
+    """The rest of a text was said to be one letter; a period went on while one was tried."""
+    await die(endpoint, name, ["slow", "slow", "slow", "comma"])
+    async with visiting(endpoint) as (console, visitor):
+        page = await visitor.get(
+            f"/dead/{name}/change?verb=redrive&first=1&q=did+not+answer&since=15m"
+        )
+        assert "of the last 15m" in page
+        since = re.search(r'name="since" value="([-\dT:]+)"', page)
+        assert since is not None
+        began_ms = instant_ms(since[1])
+        assert 0 <= time.time() * 1_000 - 900_000 - began_ms < 10_000 + patient(60) * 1_000
+        await visitor.post(
+            f"/dead/{name}/change", verb="redrive", q="did not answer", since=since[1],
+            expected="3", amount="one", rate="50",
+        )  # fmt: skip
+        page = await visitor.until(visitor.path, 'data-state="done"')
+        assert "2 letters are left that say" in page
+        assert f'name="since" value="{since[1]}"' in page
+        (job,) = console.jobs.of_user("")
+        assert job.plan.filter.dead_after_ms == began_ms
+
+
+async def test_what_a_job_left_is_not_counted_each_second(
+    endpoint: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An open page had the broker go through all letters again, each time that it was asked for."""
+    counts = []
+
+    async def counted(desk: Desk, plan: Plan) -> tuple[int, bool]:
+        counts.append(plan.count_max)
+        return await dry_run(desk, plan)
+
+    await die(endpoint, name, ["comma", "comma", "comma"])
+    monkeypatch.setattr(letter_jobs, "dry_run", counted)
+    async with visiting(endpoint) as (_, visitor):
+        await visitor.get(f"/dead/{name}/change?verb=redrive&class=ValueError")
+        counts.clear()
+        await visitor.post(
+            f"/dead/{name}/change", verb="redrive", class_="ValueError", expected="3", amount="one"
+        )
+        await visitor.until(visitor.path, 'data-state="done"')
+        for _ in range(5):
+            assert "2 letters are left of class ValueError" in await visitor.get(visitor.path)
+        assert counts == [0]
+        monkeypatch.setattr(letter_jobs, "LEFT_S", 0.0)
+        await visitor.get(visitor.path)
+        assert counts == [0, 0]
 
 
 async def test_a_job_is_stopped(endpoint: str, name: str) -> None:

@@ -55,6 +55,16 @@ class Asked:
     def with_signature(self, signature: str) -> "Asked":
         return replace(self, signature=signature)
 
+    def frozen(self) -> "Asked":
+        """Return the same with a beginning that stays: what was counted is what is changed later.
+
+        The oldest letters, of which the first is tried, would be the first that no period has.
+        """
+        if self.since not in PERIODS:
+            return self
+        since = datetime.fromtimestamp(instant_ms(self.since) / 1_000, UTC)
+        return replace(self, since=f"{since:%Y-%m-%dT%H:%M:%S}")
+
     def filter(self) -> dead_pb2.DeadLetterFilter:
         """Return what the broker filters by. Raises FormError: a time that is none."""
         return dead_pb2.DeadLetterFilter(

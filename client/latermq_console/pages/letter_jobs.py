@@ -1,10 +1,12 @@
 """Redriving and dropping: a dry run first, then a job one can watch, stop and go on from."""
 
+from dataclasses import replace
 from typing import Final
 
 from starlette.responses import Response
 
 from latermq.errors import LaterMQError
+from latermq_console import clock
 from latermq_console.drawing.links import segment
 from latermq_console.drawing.words import counted
 from latermq_console.pages.letter_filter import Asked, asked_in_form, asked_of
@@ -12,6 +14,7 @@ from latermq_console.reading.jobs import (
     RATE_MAX,
     RUNNING_MAX,
     Job,
+    Left,
     Plan,
     TooManyJobsError,
     dry_run,
@@ -25,6 +28,7 @@ VERBS: Final = ("redrive", "drop")
 COUNT_MAX: Final = 100_000_000
 CHOSEN_MAX: Final = 1_000
 USUAL_RATE: Final = 50
+LEFT_S: Final = 60.0  # how old the count of what a job left may be
 
 
 async def plan(view: View) -> Response:
@@ -39,7 +43,8 @@ async def plan(view: View) -> Response:
     count, whole = await dry_run(desk, made)
     return view.render(
         "dead_plan.html",
-        place=place, group=group, verb=verb, asked=asked, chosen=chosen, count=count, whole=whole,
+        place=place, group=group, verb=verb, asked=asked, kept=asked.frozen().query(),
+        chosen=chosen, count=count, whole=whole,
         rate=min(USUAL_RATE, RATE_MAX), first=view.asked("first") == "1",
     )  # fmt: skip
 
@@ -79,9 +84,9 @@ async def show(view: View) -> Response:
         words = "The console keeps the last jobs in memory, and this is none of yours."
         return view.console.error(view, 404, "No such job", words)
     fates = await _fates(view, job) if not job.running else []
-    left = 0
+    left = Left(0, True)
     if not job.running and job.again and job.plan.count_max:
-        left, _ = await _left(view, job)
+        left = await _left(view, job)
     return view.render("job.html", job=job, fates=fates, left=left, rate=USUAL_RATE)
 
 
@@ -93,12 +98,17 @@ async def stop(view: View) -> Response:
     return view.go(f"/jobs/{segment(view.path('id'))}")
 
 
-async def _left(view: View, job: Job) -> tuple[int, bool]:
-    try:
-        _, desk = await view.whose(job.place)
-        return await dry_run(desk, job.plan)
-    except LaterMQError:
-        return 0, False
+async def _left(view: View, job: Job) -> Left:
+    """Count what a job left, seldom: the broker may have to read each letter for it."""
+    now_s = clock.monotonic_s()
+    if job.left is None or now_s - job.left_s >= LEFT_S:
+        job.left_s = now_s  # before: another tab is not to count at the same time
+        try:
+            _, desk = await view.whose(job.place)
+            job.left = Left(*await dry_run(desk, replace(job.plan, count_max=0)))
+        except LaterMQError:
+            job.left = None
+    return job.left or Left(0, False)
 
 
 async def _fates(view: View, job: Job) -> list[tuple[str, str, str]]:

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from latermq.admin import check_status
 from latermq.errors import GroupNotFoundError, LaterMQError, RequestError, UnavailableError
@@ -60,6 +60,13 @@ class Plan:
     count_max: int = 0
 
 
+class Left(NamedTuple):
+    """How many letters a job left; `whole`: these are all."""
+
+    letters: int
+    whole: bool
+
+
 @dataclass(slots=True)
 class Job:
     """How far it is. state: running, done, failed, stopped."""
@@ -79,6 +86,8 @@ class Job:
     last_error: str = ""
     ended_ms: int = 0
     messages: list[tuple[str, str]] = field(default_factory=list)  # (id, topic), the first few
+    left: Left | None = None  # when it was counted last
+    left_s: float = 0.0
     task: asyncio.Task[None] | None = None
 
     @property
