@@ -73,6 +73,7 @@ async def serve(
                 server_header=False, proxy_headers=False, limit_concurrency=REQUESTS_AT_ONCE_MAX,
                 timeout_graceful_shutdown=DRAIN_S, ssl_certfile=certificate, ssl_keyfile=key,
             )  # fmt: skip
+            config.load()  # the certificate, too: before it is said that it serves
             scheme = "https" if settings.secure else "http"
             bound = listening.getsockname()
             name = f"[{bound[0]}]" if ":" in bound[0] else bound[0]

@@ -41,3 +41,13 @@ def test_a_certificate_that_is_none(tmp_path: Path) -> None:
     code, said = run("--ca", str(file), "--listen", "127.0.0.1:0")
     assert code == 2
     assert "none.pem" in said
+
+
+def test_it_is_not_said_to_serve_with_a_certificate_that_is_none(tmp_path: Path) -> None:
+    file = tmp_path / "none.pem"
+    file.write_text("nothing")
+    words = ["--certificate", str(file), "--private-key", str(file), "--listen", "127.0.0.1:0"]
+    code, said = run(*words)
+    assert code != 0
+    assert "console on https" not in said
+    assert "cannot serve" in said
