@@ -80,7 +80,7 @@ class Query(NamedTuple):
 def queries() -> Iterator[Query]:
     """Give every query as Grafana sends it when nothing is chosen."""
     board = json.loads(DASHBOARD.read_text(encoding="utf-8"))
-    variables = board["templating"]["list"]
+    variables = [each for each in board["templating"]["list"] if each["type"] == "query"]
     for panel in board["panels"]:
         for target in panel.get("targets", ()):
             expr = target["expr"]

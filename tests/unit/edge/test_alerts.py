@@ -51,7 +51,8 @@ def queries() -> Iterator[str]:
             yield target["expr"]
     loaded = json.loads(DASHBOARD.read_text(encoding="utf-8"))
     for variable in loaded["templating"]["list"]:
-        yield variable["query"]["query"]
+        if variable["type"] == "query":
+            yield variable["query"]["query"]
     for annotation in loaded["annotations"]["list"]:
         yield annotation["expr"]
 
@@ -133,6 +134,22 @@ def test_panels_stand_beside_each_other() -> None:
         taken |= cells
 
 
+def test_the_dashboard_asks_whatever_prometheus_a_grafana_has() -> None:
+    """It asked one of our compose file's name: imported elsewhere it showed nothing."""
+    text = DASHBOARD.read_text(encoding="utf-8")
+    loaded = json.loads(text)
+    chosen, *others = loaded["templating"]["list"]
+    assert (chosen["name"], chosen["type"], chosen["query"]) == (
+        "datasource", "datasource", "prometheus",
+    )  # fmt: skip
+    asking = [
+        *panels(), *others, *loaded["annotations"]["list"],
+        *(target for panel in panels() for target in panel["targets"]),
+    ]  # fmt: skip
+    assert {each["datasource"]["uid"] for each in asking} == {"${datasource}"}
+    assert text.count('"uid": ') == len(asking) + 1, "the last is the dashboard's own"
+
+
 def test_what_compose_mounts_is_there() -> None:
     compose = yaml.safe_load((DOCKER / "compose.watch.yaml").read_text(encoding="utf-8"))
     services, volumes = compose["services"], set(compose["volumes"])
@@ -155,8 +172,7 @@ def test_what_compose_mounts_is_there() -> None:
     assert places[str(rule_file.parent)] / rule_file.name == RULES
     provisioned = DOCKER / "grafana" / "provisioning"
     source = yaml.safe_load((provisioned / "datasources" / "latermq.yml").read_text("utf-8"))
-    uids = {panel["datasource"]["uid"] for panel in panels()}
-    assert uids == {source["datasources"][0]["uid"]}
+    assert source["datasources"][0]["isDefault"], "the dashboard begins with it"
     boards = yaml.safe_load((provisioned / "dashboards" / "latermq.yml").read_text("utf-8"))
     path = boards["providers"][0]["options"]["path"]
     mounts = [each.split(":") for each in services["grafana"]["volumes"]]
