@@ -72,7 +72,8 @@ class ServiceNotices:
         if not self._address:
             return
         heard = not self._untold
-        lines = tuple(dict.fromkeys((*self._untold, *lines)))
+        # Each once, where it was said last: of READY and RELOADING the later one holds.
+        lines = tuple(dict.fromkeys((*reversed(lines), *reversed(self._untold))))[::-1]
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as one_way:
                 one_way.setblocking(False)

@@ -118,6 +118,23 @@ def test_one_that_is_busy_is_told_later(
     assert len(caplog.records) == 1
 
 
+def test_what_was_not_heard_is_told_in_its_order(
+    systemd: socket.socket, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of READY and RELOADING the last one holds: it could be taken for reloading for ever."""
+    manager = ServiceNotices({"NOTIFY_SOCKET": systemd.getsockname()})
+    (tmp_path / "notify").rename(tmp_path / "busy")
+    manager.ready("127.0.0.1:8081")
+    manager.reloading()
+    manager.reloaded()
+    (tmp_path / "busy").rename(tmp_path / "notify")
+    manager.alive()
+    words = systemd.recv(1_000).decode().split("\n")
+    assert words[-2:] == ["READY=1", "WATCHDOG=1"]
+    assert words.index("RELOADING=1") < words.index("READY=1")
+    assert len(caplog.records) == 1
+
+
 def test_one_that_is_gone_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     manager = ServiceNotices({"NOTIFY_SOCKET": str(tmp_path / "gone"), "WATCHDOG_USEC": "1"})
     manager.ready("x")
