@@ -11,8 +11,10 @@ from latermq_cli.connection.options import broker_options, example, instant, lim
 from latermq_cli.messages.message_story import Telling, place, tell
 from latermq_cli.terminal.commands import CommandGroup
 from latermq_cli.terminal.console import counted, page_width, print_json, print_table
+from latermq_cli.terminal.failures import RefusedError
 from latermq_cli.terminal.table import Column, plain
 from latermq_cli.terminal.times import format_due, format_instant
+from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from latermq_proto.latermq.v1 import message_pb2
 
 _COLUMNS: Final = (
@@ -150,20 +152,37 @@ def _nowhere(hit: message_pb2.FoundMessage) -> str:
 @click.option("--body", is_flag=True, help="Show the whole body.")
 @broker_options
 def show(message_id: str, topic: str, body: bool, endpoint: str, as_json: bool) -> None:
-    """Tell what a message is and where it is in its life, for each group."""
+    """Tell what a message is and where it is in its life, for each group.
+
+    Its body is shown to who may see it.
+    """
     request = message_pb2.DescribeMessageRequest(message_id=message_id, topic=topic, with_body=True)
+    hidden = ""
     with Connection(endpoint) as broker:
         shards = broker.shards
-        parts = shards.each(lambda each: each.call(each.messages.DescribeMessage, request))
+
+        def described() -> list[tuple[int, Any]]:
+            return shards.each(lambda each: each.call(each.messages.DescribeMessage, request))
+
+        try:
+            parts = described()
+        except RefusedError as error:
+            if body or error.code != definition_pb2.FORBIDDEN:
+                raise
+            request.with_body, hidden = False, error.message
+            parts = described()
     damaged = [position for _, part in parts for position in part.damaged_positions]
     lives = [life for _, part in parts for life in part.lives]
     for shard, part in parts:
         shards.remember(shard, part.lives)
     if as_json:
-        print_json({"lives": list(map(shards.jsonable, lives)), "damaged_positions": damaged})
+        shown = {"lives": list(map(shards.jsonable, lives)), "damaged_positions": damaged}
+        print_json({**shown, "body_hidden": hidden})
         shards.finish()
         return
-    telling = Telling(width=page_width(), now_ms=clock.now_ms(), whole_body=body)
+    telling = Telling(
+        width=page_width(), now_ms=clock.now_ms(), whole_body=body, body_hidden=hidden
+    )
     for number, life in enumerate(lives):
         if number:
             click.echo()

@@ -28,6 +28,7 @@ class Telling:
     width: int
     now_ms: int
     whole_body: bool = False
+    body_hidden: str = ""  # why it is not shown
     zone: tzinfo | None = None
 
 
@@ -111,6 +112,9 @@ def _body(message: message_pb2.FoundMessage, telling: Telling) -> Iterator[str]:
     size = counted(message.body_size, "byte")
     if message.body_encoding not in ("", "identity"):
         size += f", {message.body_encoding}"
+    if telling.body_hidden:
+        yield from fact("body", [f"{size}, not shown: {telling.body_hidden}"], telling.width)
+        return
     body = decoded(message.body, message.body_encoding)
     lines = [piece for line in printable_lines(body) for piece in wrap(line, room(telling.width))]
     if not telling.whole_body and len(lines) > BODY_LINES_MAX:

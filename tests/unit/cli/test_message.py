@@ -1,10 +1,13 @@
 """`latermq message find` and `latermq message show`."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from latermq_broker.engine.state.model import Failure
+from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
+from latermq_proto.latermq.v1 import message_pb2
 from support.cli_rig import CliRig
 from support.memory_files import MemoryFiles
 
@@ -110,3 +113,28 @@ def test_show_a_delayed_one(rig: CliRig) -> None:
     assert "Cancelled or recalled while it waited" in rig.ok("message", "show", "late")
     assert " never " in rig.ok("message", "find", "--id", "late")
     assert "no message 'gone'" in rig.missing("message", "show", "gone")
+
+
+def test_who_may_not_see_bodies_is_told_the_rest(
+    rig: CliRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unary = rig.transport.unary
+
+    async def guarded(path: str, request: bytes, *rest: Any) -> bytes:
+        if not path.endswith("/DescribeMessage"):
+            return await unary(path, request, *rest)
+        if not message_pb2.DescribeMessageRequest.FromString(request).with_body:
+            return await unary(path, request, *rest)
+        answer = message_pb2.DescribeMessageResponse()
+        answer.status.code, answer.status.message = v2.FORBIDDEN, "you may not see bodies"
+        return answer.SerializeToString()
+
+    rig.send_message("m-1", body=b"secret")
+    monkeypatch.setattr(rig.transport, "unary", guarded)
+    text = rig.ok("message", "show", "m-1", "--topic", "orders")
+    assert "6 bytes, not shown: you may not see bodies (code 40300)" in text
+    assert "Where it is" in text
+    shown = rig.json("message", "show", "m-1", "--topic", "orders")
+    assert shown["lives"][0]["message"]["body"] == ""
+    assert shown["body_hidden"] == "you may not see bodies (code 40300)"
+    assert "40300" in rig.refused("message", "show", "m-1", "--topic", "orders", "--body")
