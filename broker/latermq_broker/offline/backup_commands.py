@@ -180,8 +180,8 @@ def restore(place: str, data: Path, name: str | None, as_json: bool) -> None:
     repository = Repository(shelf)
     if not repository.names() and any(each.startswith(SHARD) for each in shelf.folders()):
         raise RefusedError(
-            f"{place} has a folder for each shard of a cluster: restore them one by one, e.g. "
-            f"`latermq restore {place}/shard-0 {data}/0`"
+            f"{shelf.place} has a folder for each shard of a cluster: restore them one by one, "
+            f"e.g. `latermq restore {shelf.place}/shard-0 {data}/0`"
         )
     manifest = repository.chosen(name)
     with store_errors():

@@ -120,14 +120,15 @@ def list_(place: str, as_json: bool) -> None:
     """List the backups in DIR, the oldest first."""
     manifests: list[tuple[str, Manifest]] = []
     damaged: list[str] = []
-    for shard, repository in repositories(shelf_of(place)):
+    shelf = shelf_of(place)
+    for shard, repository in repositories(shelf):
         for name in repository.names():
             try:
                 manifests.append((shard, repository.manifest(name)))
             except CommandError as error:  # there are others to restore
                 damaged.append(error.message)
     if not manifests and not damaged:
-        raise NotThereError(f"there is no backup in {place}")
+        raise NotThereError(f"there is no backup in {shelf.place}")
     several = any(shard for shard, _ in manifests)
     if as_json:
         shown = [

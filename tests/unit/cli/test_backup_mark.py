@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Barrier, Lock
+from typing import Any
 
 import fsspec
 import pytest
@@ -171,3 +172,17 @@ def test_a_store_without_times_will_not_do(url: str, monkeypatch: pytest.MonkeyP
     with pytest.raises(RefusedError, match="does not say when"), BucketShelf(url).locked():
         pass
     assert not BucketShelf(url).names(RUNNING), "its mark would hold up others"
+
+
+def test_a_password_in_the_url_is_not_printed() -> None:
+    class Nowhere:
+        def ls(self, path: str, detail: bool) -> list[Any]:
+            raise OSError("nobody answers")
+
+    shelf = BucketShelf("ftp://backup:hunter2@host/latermq", Nowhere(), "latermq")
+    with pytest.raises(CommandError) as failed:
+        shelf.below("shard-0").folders()
+    assert failed.value.message.startswith("ftp://backup:…@host/latermq/shard-0 cannot be used")
+    with pytest.raises(RefusedError) as refused:
+        BucketShelf("nonsense://backup:hunter2@host/latermq")
+    assert "hunter2" not in refused.value.message
