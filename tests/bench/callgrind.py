@@ -84,7 +84,8 @@ def by_room(profile: Profile, modules: Mapping[str, str]) -> Counter[str]:
     """Give each instruction to a room: of C code that serves everybody, to who called it.
 
     A helper's instructions go to its callers by what they spent in it, and on to theirs, as gprof
-    does.
+    does; those of a helper that calls rooms back, as what calls any object does, by how often they
+    called it: what they spent in it is those rooms'.
 
     Args:
         modules: see `rooms_of_modules`.
@@ -92,9 +93,10 @@ def by_room(profile: Profile, modules: Mapping[str, str]) -> Counter[str]:
     every = {*profile.own, *(name for edge in profile.calls for name in edge)}
     room = {name: _room(name, profile.objects.get(name, ""), modules) for name in every}
     callers: dict[str, list[tuple[str, int]]] = defaultdict(list)
-    for (caller, callee), (_, cost) in profile.calls.items():
+    calling_back = _calling_back(profile, room)
+    for (caller, callee), (times, cost) in profile.calls.items():
         if not room[callee] and caller != callee:
-            callers[callee].append((caller, cost + 1))
+            callers[callee].append((caller, times if callee in calling_back else cost + 1))
     shares: dict[str, Counter[str]] = {name: Counter() for name in every if not room[name]}
     for _ in range(ROUNDS):
         for name, share in shares.items():
@@ -114,6 +116,19 @@ def by_room(profile: Profile, modules: Mapping[str, str]) -> Counter[str]:
             left -= cost * weight
         rooms[REST] += round(left)
     return rooms
+
+
+def _calling_back(profile: Profile, room: Mapping[str, str]) -> set[str]:
+    """Find the helpers that call a room, or a helper that does."""
+    found: set[str] = set()
+    grown = True
+    while grown:
+        grown = False
+        for caller, callee in profile.calls:
+            if not room[caller] and caller not in found and (room[callee] or callee in found):
+                found.add(caller)
+                grown = True
+    return found
 
 
 def rooms_of_modules(names: Mapping[str, str]) -> dict[str, str]:

@@ -83,3 +83,42 @@ def test_a_helper_s_cost_goes_to_its_callers_by_what_they_spent_in_it(
     assert rooms["services/messaging"] == pytest.approx(50 + 20, abs=2)
     assert rooms["protobuf"] == 7
     assert sum(rooms.values()) == pytest.approx(267, abs=3)
+
+
+CALLING_BACK = """\
+events: Ir
+
+ob=(1) /site/latermq_native__mypyc.so
+fn=(1) CPyDef_ack___Acks___ack
+0 10
+cob=(2) /lib/libpython3.11.so
+cfn=(2) PyObject_Call
+calls=1 0
+0 1040
+fn=(3) CPyDef_leases___Leases___take
+0 500
+cob=(2)
+cfn=(2)
+calls=3 0
+0 60
+
+ob=(2)
+fn=(2)
+0 100
+cob=(1)
+cfn=(3)
+calls=1 0
+0 1000
+
+totals: 610
+"""
+
+
+def test_a_helper_that_calls_a_room_costs_its_callers_by_how_often_they_call(
+    tmp_path: Path,
+) -> None:
+    dump = tmp_path / "callgrind.out.2"
+    dump.write_text(CALLING_BACK, encoding="utf-8")
+    rooms = callgrind.by_room(callgrind.read(dump), MODULES)
+    assert rooms["services/messaging"] == 10 + 25
+    assert rooms["delivery/leases"] == 500 + 75
