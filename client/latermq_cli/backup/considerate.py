@@ -4,7 +4,7 @@ A send that meets a busy core or a disk that syncs 16 MiB takes four times as lo
 percentile (`make bench-backup`). So the copy takes the cores when nobody else wants them, and what
 it reads, writes and reads again goes by in slices at an even pace. A slice is small: a kernel that
 is not preemptible, as a server's often is, lends its core for the whole of a read, and a megabyte
-that is not in memory took as much of it as two sends.
+at a time doubled that percentile.
 """
 
 import os

@@ -121,7 +121,7 @@ def test_one_that_is_busy_is_told_later(
 def test_what_was_not_heard_is_told_in_its_order(
     systemd: socket.socket, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of READY and RELOADING the last one holds: it could be taken for reloading for ever."""
+    """Keep the last of READY and RELOADING last, or it is taken for reloading for ever."""
     manager = ServiceNotices({"NOTIFY_SOCKET": systemd.getsockname()})
     (tmp_path / "notify").rename(tmp_path / "busy")
     manager.ready("127.0.0.1:8081")
