@@ -71,7 +71,10 @@ class Embedded:
         store = Store.open(path, config.store, Unsynced(), began_ms)
         self._engine = Engine.open(store, config, began_ms)
         disk = DiskWork(self._engine, clock, config.store, Inline())
-        self._pump = Pump(self._engine, clock, config, disk, self._failures.append, HOUSEKEEPING_MS)
+        self._pump = Pump(
+            self._engine, clock, config, disk, self._failures.append,
+            housekeeping_ms=HOUSEKEEPING_MS,
+        )  # fmt: skip
         self._services = assemble(self._engine, self._pump, config)
         self._pump.on_ready = self._services.parked.wake
         self._pump.on_second = self._services.on_second

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 from latermq_broker.callbacks import ignore
 from latermq_broker.clock import SystemClock
-from latermq_broker.config.config import Config, Flush
+from latermq_broker.config.config import Config
 from latermq_broker.config.reloading import LIVE_STANDING_BY, Settings
 from latermq_broker.config.server_transport import Transport
 from latermq_broker.engine.engine import Engine
@@ -195,7 +195,6 @@ def run_replica(
     why = "one that stands by has its port closed"
     refuse_sockets(os.environ, "a broker with [replication]", why)
     refuse_open_door(config)
-    config = changed(config, store=changed(config.store, flush=Flush.SYNC_STRICT))
     membership = _membership(config, config.server.directory)
     if membership is not None:
         config = membership.config
@@ -283,7 +282,7 @@ async def _serve(
     sys.setswitchinterval(SWITCH_INTERVAL_S)  # after each system call of the loop: Python has 5 ms
     disk = owned.disk if owned else DiskWork(engine, clock, config.store, disk_threads())
     try:
-        pump = Pump(engine, clock, config, disk, ending.failed)
+        pump = Pump(engine, clock, config, disk, ending.failed, replicated=owner is not None)
         shards = membership.join(engine, pump) if membership is not None else None
         services = assemble(engine, pump, config, shards)
         look_at_the_door(engine, config, LOG_NAME, clock.now_ms())
@@ -299,7 +298,7 @@ async def _serve(
             if owner is None:
                 await _copy_first(services, stop)
             else:
-                await _own(owner, engine.store, services, server, ending.failed, stop)
+                await _own(owner, engine.store, services, server, pump.fail, stop)
             meeting = None
             if not stop.is_set():
                 replaced = ending.replaced if owner is None else None
@@ -370,7 +369,8 @@ async def _own(
         (server.come_back if now else server.go_away)()
 
     server.on_drop = lambda: store.cut_offs.lose_connections(store.log.last_store_ms)
-    owner.on_failure, owner.on_pause = on_failure, server.drop
+    owner.on_failure = owner.on_stop = on_failure
+    owner.on_pause = server.drop
     owner.on_serving = lambda now: (serving.set if now else serving.clear)()
     owner.begin()
     await _copy_first(services, stop)

@@ -1,8 +1,9 @@
 """A standby is driven by what the owner of a log writes, and is what the owner is.
 
 The owner lives through the same histories as in the simulation of disks. What it wrote comes to the
-standby as batches, its checkpoints are taken at the same positions, and now and then both are asked
-for all that they are. In the end the standby takes over, and is held against what was promised.
+standby as batches, its checkpoints are taken at the same positions, and there, and now and then,
+both are asked for all that they are. In the end the standby takes over, and is held against what
+was promised.
 """
 
 import asyncio
@@ -66,6 +67,7 @@ class Owned(Simulation):
             self.standby.catch_up()
             for engine in (self.engine, self.standby.engine):
                 engine.checkpoints.take(self.now_ms)
+            self.look()
         elif dice < 0.7:
             log.prepare_next()
         else:

@@ -17,7 +17,8 @@ from latermq_broker.replication.reader import Piece
 from latermq_broker.replication.shipper import Shipper
 from latermq_broker.replication.standby import Standby
 from latermq_broker.store.files import Files
-from latermq_broker.store.log.commit_log import CommitLog, WrittenPiece
+from latermq_broker.store.log.commit_log import CommitLog
+from latermq_broker.store.log.commitment import WrittenPiece
 from support.log_in_memory import LogInMemory
 
 CLUSTER: Final = "test"
@@ -28,7 +29,10 @@ LAID_OUT: Final = ("timer.", "runs", "leases", "subscriptions")
 
 
 class ShippedLog:
-    """Entries of all that is in `log`, which has one segment yet, and of what it writes."""
+    """Entries of all that is in `log`, which has one segment yet, and of what it writes.
+
+    The log's `Others`: they have at once what they get.
+    """
 
     def __init__(self, log: CommitLog) -> None:
         fence = fence_of(cluster_hash(CLUSTER), 0, 1, 1)
@@ -36,10 +40,18 @@ class ShippedLog:
         self._shipper = Shipper(fence, 0)
         [segment] = log.segments
         self._ship([Piece(0, segment.pread(log.written, 0), segment.size)])
-        log.after_write = self._written
+        self._log = log
+        log.commitment.keep_with(self, log.written)
 
-    def _written(self, pieces: Sequence[WrittenPiece]) -> None:
+    def written(self, pieces: Sequence[WrittenPiece]) -> None:
         self._ship([piece_of(*piece) for piece in pieces])
+        self._log.commitment.kept(self._log.written)
+
+    def may_commit(self) -> bool:
+        return True
+
+    def until_kept(self, position: int) -> None:
+        assert position <= self._log.written
 
     def _ship(self, pieces: Sequence[Piece]) -> None:
         for piece in pieces:

@@ -1,6 +1,8 @@
 """A pump with a real engine on files in memory; time is virtual."""
 
+import asyncio
 import errno
+from collections.abc import Awaitable
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -35,7 +37,7 @@ class BrokenFiles(MemoryFiles):
 class PumpRig:
     """A pump with a real engine on files in memory."""
 
-    def __init__(self, store: StoreConfig = SMALL_STORE) -> None:
+    def __init__(self, store: StoreConfig = SMALL_STORE, *, replicated: bool = False) -> None:
         self.files = BrokenFiles()
         self.config = Config(store=store, catalog=CatalogConfig(default_queue_count=1))
         self.clock = VirtualClock()
@@ -46,7 +48,9 @@ class PumpRig:
         self.threads = InlineThreads()
         self.failures: list[BaseException] = []
         disk = DiskWork(self.engine, self.clock, store, self.threads)
-        self.pump = Pump(self.engine, self.clock, self.config, disk, self.failures.append)
+        self.pump = Pump(
+            self.engine, self.clock, self.config, disk, self.failures.append, replicated=replicated
+        )
         self.pump.start()
 
     def send(self, *, wait_ms: int = 0, size: int = 4) -> None:
@@ -86,3 +90,11 @@ class PumpRig:
 
     def syncs(self) -> int:
         return self.files.counts.get("datasync", 0)
+
+
+async def settled(awaitable: Awaitable[None]) -> bool:
+    """Whether it ends without time passing."""
+    future = asyncio.ensure_future(awaitable)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    return future.done()

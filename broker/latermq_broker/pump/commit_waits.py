@@ -1,7 +1,7 @@
-"""Who waits for the log: for what was appended to be in the file, or on the disk.
+"""Who waits for the log: for what was appended to be in the file, or committed.
 
-The pump says when one or the other has come further; everyone it concerns is settled then, in the
-order they asked. After a failure everyone gets it, at once.
+The pump says when the one has come further, the log when the other; everyone it concerns is settled
+then, in the order they asked. After a failure everyone gets it, at once.
 """
 
 from collections import deque
@@ -15,13 +15,14 @@ class CommitWaits:
     def __init__(self, log: CommitLog) -> None:
         self.failure: BaseException | None = None
         self._log = log
+        self._commitment = log.commitment
         self._for_write: list[Later[Any]] = []
-        self._for_sync: deque[tuple[int, Later[Any]]] = deque()  # by position
+        self._for_commit: deque[tuple[int, Later[Any]]] = deque()  # by position
 
     @property
-    def for_sync(self) -> bool:
-        """Tell whether somebody waits for the disk."""
-        return bool(self._for_sync)
+    def for_commit(self) -> bool:
+        """Tell whether somebody waits for a commit."""
+        return bool(self._for_commit)
 
     def until_written(self, later: Later[Any]) -> None:
         """Settle it when all that was appended so far is in the file."""
@@ -32,14 +33,14 @@ class CommitWaits:
         else:
             self._for_write.append(later)
 
-    def until_synced(self, later: Later[Any]) -> None:
-        """Settle it when all that was appended so far is on the disk."""
+    def until_committed(self, later: Later[Any]) -> None:
+        """Settle it when all that was appended so far is committed."""
         if self.failure is not None:
             later.fail(self.failure)
-        elif self._log.durable >= self._log.end:
+        elif self._commitment.position >= self._log.end:
             later.release()
         else:
-            self._for_sync.append((self._log.end, later))
+            self._for_commit.append((self._log.end, later))
 
     def written(self) -> None:
         """Release those who waited for the file: the batch is in it."""
@@ -47,17 +48,17 @@ class CommitWaits:
         for later in waiting:
             later.release()
 
-    def synced(self) -> None:
-        """Release those who waited for what is durable now: `log.durable` may have moved."""
-        durable = self._log.durable
-        while self._for_sync and self._for_sync[0][0] <= durable:
-            self._for_sync.popleft()[1].release()
+    def committed(self) -> None:
+        """Release those who waited for what is committed now."""
+        position = self._commitment.position
+        while self._for_commit and self._for_commit[0][0] <= position:
+            self._for_commit.popleft()[1].release()
 
     def fail(self, error: BaseException) -> None:
-        """Fail all who wait: a write or a sync failed, nothing is promised any more."""
+        """Fail all who wait: a write, a sync or a commit failed, nothing is promised any more."""
         self.failure = error
-        waiting = [*self._for_write, *(later for _, later in self._for_sync)]
+        waiting = [*self._for_write, *(later for _, later in self._for_commit)]
         self._for_write.clear()
-        self._for_sync.clear()
+        self._for_commit.clear()
         for later in waiting:
             later.fail(error)

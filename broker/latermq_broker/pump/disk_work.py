@@ -102,7 +102,6 @@ class Jobs:
 class DiskWork:
     """Made in a running loop. Whose hands it is sets:
 
-        on_durable: `log.durable` may have moved.
         on_marked: a MARK was appended and waits to be written.
         on_failure: a sync failed; the log takes nothing any more.
 
@@ -114,7 +113,6 @@ class DiskWork:
         self, engine: Engine, clock: Clock, config: StoreConfig, threads: Executor
     ) -> None:
         self.timers = Timers()
-        self.on_durable: Callable[[], None] = do_nothing
         self.on_marked: Callable[[], None] = do_nothing
         self.on_failure: Callable[[BaseException], None] = ignore
         self._engine = engine
@@ -160,7 +158,6 @@ class DiskWork:
         took_s = self._loop.time() - self._sync_began_s
         self._engine.figures.sync_ms.observe(took_s * 1_000)
         self._log.synced(self._synced_to)
-        self.on_durable()
         if self._sync_again:
             self.sync()
         elif self._log.durable == self._log.end:
@@ -229,7 +226,6 @@ class DiskWork:
 
         def done(error: BaseException | None) -> None:
             self._engine.checkpoints.finish(job)
-            self.on_durable()
             if error is None:
                 log.debug("checkpoint done", extra={"position": job.position})
             elif isinstance(error, OSError | StoreFullError):

@@ -9,7 +9,8 @@ The engine is ticked at its next deadline, never before it; not while too much w
                                                 │    with flush=sync-strict, leased() only now
                                                 └─ 100 ms without a new append ─→ MARK
 
-With flush=none only a full segment is synced, and whoever waits for `synced`.
+With flush=none only a full segment is synced, and whoever waits for `synced`. Where others keep the
+log, all wait until these have it; and the disk, if the flush policy says so.
 
 A failed write or sync is final: whoever waits gets the error, `on_failure` is told once, and
 nothing is tried again.
@@ -43,6 +44,7 @@ class Pump:
     Args:
         disk: its hands, which may be at work.
         on_failure: called once, with what failed.
+        replicated: others keep the log, too.
         housekeeping_ms: between two looks at what is due about once a second.
     """
 
@@ -53,6 +55,8 @@ class Pump:
         config: Config,
         disk: DiskWork,
         on_failure: Callable[[BaseException], None],
+        *,
+        replicated: bool = False,
         housekeeping_ms: int = HOUSEKEEPING_MS,
     ) -> None:
         self.on_ready: Callable[[Ready], None] | None = None
@@ -61,10 +65,13 @@ class Pump:
         self._log = engine.store.log
         self._clock = clock
         self._config = config.store
-        self._acknowledges_synced = config.store.flush.acknowledges_synced
-        self._leases_synced = config.store.flush is Flush.SYNC_STRICT
+        flush = config.store.flush
+        self._acknowledges_committed = replicated or flush.acknowledges_synced
+        self._leases_committed = replicated or flush is Flush.SYNC_STRICT
+        self._syncs_at_once = flush.acknowledges_synced or not replicated
         self._unsynced_bytes_max = config.store.unsynced_bytes_max
-        if config.store.flush is Flush.NONE:  # a segment is filled before anything is synced
+        self._by_segment = flush is Flush.NONE and not replicated
+        if self._by_segment:  # a segment is filled before anything is synced
             self._unsynced_bytes_max += config.store.segment_bytes
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
@@ -77,9 +84,9 @@ class Pump:
         self._tick_from_ms = 0  # after a full disk: not before
         self._disk = disk
         self._timers = disk.timers
-        disk.on_durable = self._waits.synced
+        self._log.commitment.on_moved = self._waits.committed
         disk.on_marked = self._arm
-        disk.on_failure = self._fail
+        disk.on_failure = self.fail
 
     # --- Committer -----------------------------------------------------------------------------
 
@@ -94,30 +101,34 @@ class Pump:
 
     def admit(self) -> None:
         if self._behind:
-            raise TooManyRequestsError("the disk is behind: too much is written but not synced")
+            what = "the disk is behind: too much is written but not synced"
+            if self._log.commitment.position < self._log.durable:
+                what = "the replicated log is behind: too much is written that no quorum has"
+            raise TooManyRequestsError(what)
 
     @property
     def _behind(self) -> bool:
         """Tell if more is written than the disk, or who else keeps the log, may be behind by."""
-        return self._log.end - self._log.durable > self._unsynced_bytes_max
+        kept = min(self._log.durable, self._log.commitment.position)
+        return self._log.end - kept > self._unsynced_bytes_max
 
     def acknowledged(self, answer: Value) -> Later[Value]:
-        return self._wait(Later(answer), synced=self._acknowledges_synced)
+        return self._wait(Later(answer), committed=self._acknowledges_committed)
 
     def written(self) -> Later[None]:
-        return self._wait(Later(), synced=self._acknowledges_synced)
+        return self._wait(Later(), committed=self._acknowledges_committed)
 
     def synced(self) -> Later[None]:
-        return self._wait(Later(), synced=True)
+        return self._wait(Later(), committed=True)
 
     def leased(self) -> Later[None]:
-        return self._wait(Later(), synced=self._leases_synced)
+        return self._wait(Later(), committed=self._leases_committed)
 
-    def _wait(self, later: Later[Value], *, synced: bool) -> Later[Value]:
+    def _wait(self, later: Later[Value], *, committed: bool) -> Later[Value]:
         if not self._armed:
             self._arm()
-        if synced:
-            self._waits.until_synced(later)
+        if committed:
+            self._waits.until_committed(later)
         else:
             self._waits.until_written(later)
         return later
@@ -139,6 +150,7 @@ class Pump:
             drained: all that was answered went out; the log says so, as `Store.close` has it.
         """
         self._timers.stop()
+        self._syncs_at_once = True
         with suppress(StoreError):
             self._log.mark(self._clock.now_ms(), clean=drained)
         return self.synced()
@@ -178,20 +190,21 @@ class Pump:
             written = self._engine.write()
         except Exception as error:
             log.exception("write failed")
-            self._fail(error)
+            self.fail(error)
             return
         self._waits.written()
         unsynced_bytes = written - self._log.durable
-        if self._config.flush is Flush.NONE:
+        if self._by_segment:
             wanted = self._log.durable < self._log.segments[-1].base
         else:
             wanted = unsynced_bytes >= self._config.sync_bytes
-        if self._waits.for_sync or wanted:
+        if wanted or (self._syncs_at_once and self._waits.for_commit):
             self._disk.sync()
-        elif unsynced_bytes and self._config.flush is not Flush.NONE and "sync" not in self._timers:
+        elif unsynced_bytes and not self._by_segment and "sync" not in self._timers:
             self._timers.after("sync", self._config.sync_interval_ms, self._disk.sync)
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
+        """Fail all who wait, now and from now on: what they wait for will never be."""
         if self._waits.failure is not None:
             return
         self._timers.stop()
@@ -227,7 +240,7 @@ class Pump:
             self._tick_from_ms = now_ms + FULL_RETRY_MS
         except Exception as error:
             log.exception("tick failed")
-            self._fail(error)
+            self.fail(error)
             return
         else:
             self._tick_from_ms = 0

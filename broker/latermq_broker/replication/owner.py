@@ -1,11 +1,10 @@
 """An owner at work: carries what its tenure decides to the replicated log, and back to who waits.
 
-    written ─► tenure ─► append ─► report ─► tenure ─► kept up to here ─► threads that sync go on
+    written ─► tenure ─► append ─► report ─► tenure ─► kept up to here ─► who waits is answered
                                                  └─► in the end: handed over, nobody owns the log
 
-Everything happens in the event loop but `until_kept`, in which the threads wait that the pump and
-the checkpoints sync in: so whatever waits for the disk waits for a quorum, too, and a checkpoint
-is only of what every reader takes for valid. While the owner does not serve they wait on.
+Everything happens in the event loop but `until_kept`, in which the threads of checkpoints wait: so
+one is only of what every reader takes for valid. While the owner does not serve, all wait on.
 """
 
 import asyncio
@@ -37,7 +36,8 @@ from latermq_broker.replication.shipper import Shipment
 from latermq_broker.replication.tenure import Gap, Tenure
 from latermq_broker.replication.validity import Verdict
 from latermq_broker.store.files import NO_ROOM_ERRNOS
-from latermq_broker.store.log.commit_log import CommitLog, WrittenPiece
+from latermq_broker.store.log.commit_log import CommitLog
+from latermq_broker.store.log.commitment import WrittenPiece
 from latermq_broker.store.log.segment import SEGMENT_HEADER_BYTES, Segment
 
 log = logging.getLogger("latermq.replication")
@@ -60,6 +60,7 @@ class Owner:
         on_serving: whether clients may be answered, whenever that changes. ConfigError ends it:
             somebody else has the port.
         on_pause: the process stood still for long: whoever waits is not to be answered any more.
+        on_stop: it lets go: what a quorum has not by now, it never will, from here.
         others: brokers of the same log, for the figures.
     """
 
@@ -75,6 +76,7 @@ class Owner:
         self.on_failure: Callable[[BaseException], None] = ignore
         self.on_serving: Callable[[bool], None] = ignore
         self.on_pause: Callable[[], None] = do_nothing
+        self.on_stop: Callable[[BaseException], None] = ignore
         self.others: Callable[[], Others] = Others
         self._replicated_log = replicated_log
         self._tenure = tenure
@@ -98,14 +100,12 @@ class Owner:
         self._trimmed = 0
         self._dropped: tuple[int, int] | None = None  # the log's start, once valid up to here
 
-    # --- what the log asks ---------------------------------------------------------------------
+    # --- what the log asks: `commitment.Others` -----------------------------------------------
 
     def begin(self) -> None:
         """Ship what the disk has and a quorum does not: what opening the directory appended."""
-        self._written(_unshipped(self._log, self._tenure.valid_end))
-        self._log.after_write = self._written
-        self._log.until_kept = self.until_kept
-        self._log.before_durable = self._look
+        self.written(_unshipped(self._log, self._tenure.valid_end))
+        self._log.commitment.keep_with(self, self._tenure.valid_end)
         self._begin_task(self._tick())
         self._begin_task(self._keep_notes())
 
@@ -118,6 +118,18 @@ class Owner:
             self._changed.wait_for(lambda: self._kept >= position or self._failure is not None)
             if self._kept < position:
                 raise StoreReadOnlyError(f"not in the replicated log: {self._failure}")
+
+    def may_commit(self) -> bool:
+        """Tell whether clients may be answered."""
+        self._look()
+        return self._tenure.serving(self._now_ms())
+
+    def written(self, pieces: Sequence[WrittenPiece]) -> None:
+        """Ship what was written, at once if it may go."""
+        for piece in pieces:
+            self._tenure.add(piece_of(*piece), last=piece is pieces[-1])
+        if self._tenure.shipper.ready:  # else the next report has it shipped, or a tick
+            self._exchange()
 
     async def hand_over(self, wait_ms: int, synced: Later[None]) -> None:
         """Hand the log over; give it up after `wait_ms`. Return when the next owner serves.
@@ -144,7 +156,9 @@ class Owner:
 
     async def stop(self) -> None:
         """Let go. Whoever waits for a quorum is told that it is over."""
-        self._fail(StoreReadOnlyError("the broker stops"), say=False)
+        stops = StoreReadOnlyError("the broker stops")
+        if self._fail(stops, say=False):
+            self.on_stop(stops)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=ENDING_S)
         for task in self._tasks:
@@ -172,12 +186,6 @@ class Owner:
             others=self.others(),
         )
 
-    def _written(self, pieces: Sequence[WrittenPiece]) -> None:
-        for piece in pieces:
-            self._tenure.add(piece_of(*piece), last=piece is pieces[-1])
-        if self._tenure.shipper.ready:  # else the next report has it shipped, or a tick
-            self._exchange()
-
     # --- what the replicated log is told, and tells --------------------------------------------
 
     def _exchange(self) -> None:
@@ -198,7 +206,10 @@ class Owner:
         if error is None:
             self._answered_ms = self._now_ms()
             self._latency_ms.observe((self._loop.time() - sent_s) * 1_000)
-            self._guarded(partial(self._tenure.reported, shipment, report.result()))
+            try:
+                self._tenure.reported(shipment, report.result(), self._now_ms())
+            except StoreError as lost:  # what stands in the log is nothing to go on from
+                self._fail(lost)
         elif isinstance(error, LogUnavailableError):
             log.warning("the replicated log did not take a batch", extra={"reason": str(error)})
             self._tenure.failed(shipment, self._now_ms())
@@ -233,14 +244,11 @@ class Owner:
         if not self._tenure.mute:
             log.info("gap read", extra={"begin": gap.begin, "entries": count})
         self._look()
-        self._guarded(partial(self._tenure.read, gap, end))
-        self._settle()
-
-    def _guarded(self, step: Callable[[int], None]) -> None:
         try:
-            step(self._now_ms())
-        except StoreError as error:  # what stands in the log is not what an owner can go on from
+            self._tenure.read(gap, end, self._now_ms())
+        except StoreError as error:
             self._fail(error)
+        self._settle()
 
     def _settle(self) -> None:
         """Tell who waits what is known now, and go on."""
@@ -259,6 +267,8 @@ class Owner:
             if self._kept - self._noted >= NOTE_BYTES:
                 self._notable.set()
         self._say(serving)
+        if serving and self._log.commitment.position < self._kept:
+            self._log.commitment.kept(self._kept)
         self._exchange()
 
     def _look(self) -> None:
@@ -276,10 +286,11 @@ class Owner:
             except ConfigError as error:  # else it would be the owner for ever, and serve nobody
                 self._fail(error)
 
-    def _fail(self, error: BaseException, *, say: bool = True) -> None:
+    def _fail(self, error: BaseException, *, say: bool = True) -> bool:
+        """Let go of the log; whether that is new."""
         with self._changed:
             if self._failure is not None:
-                return
+                return False
             self._failure = error
             self._changed.notify_all()
         self._notable.set()
@@ -288,6 +299,7 @@ class Owner:
             log.critical("no longer the owner", extra={"reason": str(error)})
             self._say(serving=False)
             self.on_failure(error)
+        return True
 
     # --- now and then --------------------------------------------------------------------------
 

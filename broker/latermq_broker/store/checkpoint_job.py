@@ -89,12 +89,14 @@ class CheckpointJob:
         """Write the checkpoint; may run in a thread.
 
         Raises:
-            StoreReadOnlyError: the log's sync failed.
+            StoreReadOnlyError: the log's sync failed, or others who keep it lack it for ever.
             OSError: a derived file could not be written. The log is unharmed, a later checkpoint
                 may succeed.
         """
         self.durable = self._log.sync()
         assert self.durable >= self.position
+        if (others := self._log.commitment.others) is not None:
+            others.until_kept(self.position)
         paths = set(self.unsynced)
         for write in self.writes:
             queue = write.queue

@@ -35,16 +35,17 @@ class BrokerOnKafka(BrokerProcess):
 
     Args:
         cluster: the name of the log that it is to have.
+        words: more of its command.
     """
 
-    def __init__(self, data_dir: Path, kafka: KafkaCluster, cluster: str) -> None:
+    def __init__(self, data_dir: Path, kafka: KafkaCluster, cluster: str, *words: str) -> None:
         self._metrics = f"127.0.0.1:{free_ports(1)[0]}"
         replicas = min(len(kafka.nodes), 3)
         text = CONFIG.format(
             kafka=kafka.bootstrap, cluster=cluster, metrics=self._metrics,
             replicas=replicas, replicas_min=min(replicas, 2),
         )  # fmt: skip
-        super().__init__(data_dir, config=SHORT_POLLS + text)
+        super().__init__(data_dir, *words, config=SHORT_POLLS + text)
 
     @property
     def position(self) -> int:

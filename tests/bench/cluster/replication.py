@@ -28,7 +28,8 @@ PER_SECOND: Final = 300
 SETTLE_S: Final = 2.0  # of steady sends, before those that count
 STEADY_TIMES: Final = 2  # as long: fewer sends, and what is done each few seconds is among it
 SYNC, STRICT, KAFKA, STANDBY = "sync", "sync-strict", "Kafka", "Kafka, and a standby here"
-VARIANTS: Final = (SYNC, STRICT, KAFKA, STANDBY)
+BOTH = "Kafka, and flush `sync`"
+VARIANTS: Final = (SYNC, STRICT, KAFKA, BOTH, STANDBY)
 FLUSHES: Final = (SYNC, STRICT)
 PROMISED: Final = {KAFKA: CPU_TIMES_MAX}
 AT_ONCE: Final = f"{CALLS} calls at a time"
@@ -75,7 +76,8 @@ def serving(variant: str, kafka: KafkaCluster) -> Iterator[Party]:
             yield Party(alone, None, kafka)
             return
         name = f"bench-{next(NUMBERS)}"
-        owner = stack.enter_context(BrokerOnKafka(path / "owner", kafka, name))
+        flush = ["--flush", SYNC] if variant == BOTH else []
+        owner = stack.enter_context(BrokerOnKafka(path / "owner", kafka, name, *flush))
         owner.start()
         make_topic(owner.endpoint)
         standby = None

@@ -1,7 +1,6 @@
 """The pump: when things are written, synced, answered and ticked. Time is virtual."""
 
 import asyncio
-from collections.abc import Awaitable
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
@@ -18,17 +17,10 @@ from latermq_broker.store.records.record import RecordType
 from latermq_broker.store.store import Store
 from support.engine_rig import SMALL_STORE
 from support.pump_rig import PumpRig as Rig
+from support.pump_rig import settled
 from support.virtual_loop import START_MS, run_virtually
 
 SYNC_STORE = replace(SMALL_STORE, flush=Flush.SYNC)
-
-
-async def settled(awaitable: Awaitable[None]) -> bool:
-    """Whether it ends without time passing."""
-    future = asyncio.ensure_future(awaitable)
-    for _ in range(10):
-        await asyncio.sleep(0)
-    return future.done()
 
 
 class TestWrite:

@@ -30,7 +30,6 @@ def send(engine: Engine, clock: SystemClock, wait_ms: int) -> int:
 async def test_runs_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("latermq_broker.schedule.minutes.RUN_ENTRIES_MIN", 4)
     monkeypatch.setattr("latermq_broker.schedule.minutes.MERGE_RUNS_MIN", 3)
-    monkeypatch.setattr("latermq_broker.pump.pump.HOUSEKEEPING_MS", 10)
     config = Config(store=STORE, catalog=CatalogConfig(default_queue_count=1))
     clock = SystemClock()
     engine = Engine.open(
@@ -41,7 +40,7 @@ async def test_runs_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     dues = []
     with ThreadPoolExecutor(4) as threads:
         disk = DiskWork(engine, clock, config.store, threads)
-        pump = Pump(engine, clock, config, disk, failures.append)
+        pump = Pump(engine, clock, config, disk, failures.append, housekeeping_ms=10)
         pump.start()
         for batch in range(3):
             for n in range(4):

@@ -36,7 +36,6 @@ async def test_damage_is_found_where_nobody_reads(
     caplog: pytest.LogCaptureFixture,
     on_corrupt: OnCorrupt,
 ) -> None:
-    monkeypatch.setattr("latermq_broker.pump.pump.HOUSEKEEPING_MS", 10)
     config = Config(
         store=replace(STORE, on_corrupt=on_corrupt), catalog=CatalogConfig(default_queue_count=1)
     )
@@ -57,7 +56,7 @@ async def test_damage_is_found_where_nobody_reads(
     failures: list[BaseException] = []
     with ThreadPoolExecutor(5) as threads, caplog.at_level(logging.ERROR, "latermq.scrub"):
         disk = DiskWork(engine, clock, config.store, threads)
-        pump = Pump(engine, clock, config, disk, failures.append)
+        pump = Pump(engine, clock, config, disk, failures.append, housekeeping_ms=10)
         pump.start()
         while not failures and scrubbed.segments < 3:  # both old ones, and the first again
             await asyncio.sleep(0.01)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from latermq_broker.config.config import Flush
 from latermq_broker.errors import FencedError
 from latermq_broker.replication.batch import encode_batch, fence_of
 from latermq_broker.replication.entry import Entry, Offset
@@ -16,6 +17,7 @@ from latermq_broker.replication.reader import Reader
 from latermq_broker.replication.shipper import Shipper
 from latermq_broker.replication.tenure import Gap, Tenure
 from latermq_broker.replication.validity import EMPTY, judge
+from latermq_broker.store.log.commitment import Commitment
 from support.log_in_memory import LogInMemory
 
 FENCE = fence_of(1, 0, 1, 7)
@@ -52,7 +54,7 @@ async def test_a_gap_is_judged_as_it_comes(fence_at: int | None) -> None:
         watched.entries[fence_at] = encode_batch(other)
     _, standing = judge(EMPTY, FENCE, 0)
     tenure = watched.tenure = Tenure(FENCE, Reader(1, 0, standing, 1), 0, -10_000)
-    log: Any = SimpleNamespace(durable=0, written=0, syncs=[])
+    log: Any = SimpleNamespace(durable=0, written=0, syncs=[], commitment=Commitment(Flush.ASYNC))
     owner = Owner(watched, tenure, log, lambda: 0, Note("shop", 0), lambda _: None)
     failures: list[BaseException] = []
     owner.on_failure = failures.append

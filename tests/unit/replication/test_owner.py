@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from latermq_broker.clock import SystemClock, monotonic_ms
-from latermq_broker.config.config import ServerConfig
+from latermq_broker.config.config import Flush, ServerConfig, StoreConfig
 from latermq_broker.deferred import Later
 from latermq_broker.engine.state.model import Outgoing
 from latermq_broker.errors import ConfigError, StoreReadOnlyError
@@ -24,6 +24,7 @@ from latermq_broker.replication.tenure import PAUSE_MS, Tenure
 from latermq_broker.replication.validity import EMPTY, judge
 from latermq_broker.runtime import _own
 from latermq_broker.services.standard.health import HealthService
+from latermq_broker.store.log.commitment import Commitment
 from latermq_broker.store.records.record import HEADER_BYTES
 from latermq_broker.transport.lean import LeanServer
 from support.driven_standby import CLUSTER, DIRECTORY, DrivenStandby, ShippedLog
@@ -31,9 +32,11 @@ from support.engine_rig import EngineRig, short_store
 from support.log_in_memory import LogInMemory
 from support.machine import patient
 from support.memory_files import MemoryFiles
+from support.torn_files import TornFiles
 
 FENCE = fence_of(1, 0, 1, 7)
 BODY = 1_000
+SMALL: Any = {"segment_bytes": 1 << 20, "message_body_bytes_max": 8 << 10}
 
 
 def tenure() -> Tenure:
@@ -43,7 +46,7 @@ def tenure() -> Tenure:
 
 
 def a_log() -> Any:
-    return SimpleNamespace(durable=0, written=0, syncs=[])
+    return SimpleNamespace(durable=0, written=0, syncs=[], commitment=Commitment(Flush.ASYNC))
 
 
 @pytest.mark.parametrize(
@@ -99,30 +102,122 @@ async def test_an_owner_that_cannot_open_its_port_again_goes() -> None:
     await owner.stop()
 
 
+class SlowLog(LogInMemory):
+    """Says what became of an append when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entries.append(encode_batch(FENCE))
+        self.unsaid: list[tuple[Later[int], int]] = []
+
+    def append(self, batch: bytes) -> Later[int]:
+        self.entries.append(batch)
+        later: Later[int] = Later()
+        self.unsaid.append((later, len(self.entries) - 1))
+        return later
+
+    def say(self) -> None:
+        """Say what became of all that there is until nothing is left to be said."""
+        while self.unsaid:
+            later, offset = self.unsaid.pop(0)
+            later.give(offset)
+
+
+@pytest.mark.parametrize("flush", Flush)
+async def test_a_commit_waits_for_a_quorum_and_for_the_disk_if_the_flush_policy_says_so(
+    flush: Flush,
+) -> None:
+    rig = EngineRig(store=StoreConfig(**SMALL, flush=flush))
+    log, replicated_log = rig.engine.store.log, SlowLog()
+    owner = Owner(replicated_log, tenure(), log, lambda: 0, Note("shop", 0), lambda _: None)
+    owner.begin()
+    assert log.commitment.position == 0 < log.durable
+    replicated_log.say()
+    rig.send("one")
+    end = log.written
+    assert log.durable < end
+    if flush.acknowledges_synced:
+        log.synced(log.sync())
+        assert log.commitment.position < log.durable == end, "no quorum has it"
+        replicated_log.say()
+    else:
+        replicated_log.say()
+        assert log.durable < log.commitment.position == end
+        log.synced(log.sync())
+    assert log.commitment.position == log.durable == end
+    rig.send("two")
+    replicated_log.say()
+    assert (log.commitment.position == log.written) is not flush.acknowledges_synced
+    log.synced(log.sync())
+    assert log.commitment.position == log.written
+    await owner.stop()
+    rig.engine.abandon()
+
+
 async def test_a_pause_is_noticed_before_anybody_is_answered() -> None:
-    """What became durable before it, and is told now, was perhaps decided by an owner before."""
-    rig = EngineRig()
-    log = rig.engine.store.log
-    replicated_log = LogInMemory()
-    replicated_log.entries.append(encode_batch(FENCE))
+    """What the disk had before it, and is told now, was perhaps decided by an owner before."""
+    rig = EngineRig(store=StoreConfig(**SMALL, flush=Flush.SYNC))
+    log, replicated_log = rig.engine.store.log, SlowLog()
     now_ms = 0
     owner = Owner(replicated_log, tenure(), log, lambda: now_ms, Note("shop", 0), lambda _: None)
     owner.begin()
+    replicated_log.say()
     seen: list[int] = []
-    owner.on_pause = lambda: seen.append(log.durable)
+    owner.on_pause = lambda: seen.append(log.commitment.position)
     rig.send("one")
-    position = await asyncio.get_running_loop().run_in_executor(None, log.sync)
-    now_ms += PAUSE_MS
+    replicated_log.say()
+    position = log.sync()
+    now_ms += PAUSE_MS - 1
     log.synced(position)
     assert not seen
+    assert log.commitment.position == position
     rig.send("two")
-    position = await asyncio.get_running_loop().run_in_executor(None, log.sync)
+    replicated_log.say()
     now_ms += PAUSE_MS + 1
-    before = log.durable
-    log.synced(position)
-    assert seen == [before]
-    assert log.durable == position > before
+    log.synced(log.sync())
+    assert seen == [position]
+    assert log.commitment.position == position < log.durable, "nothing proves that it is the owner"
+    owner._settle()
+    replicated_log.say()
+    assert log.commitment.position == log.durable == log.written
     await owner.stop()
+    rig.engine.abandon()
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_a_directory_that_lost_what_was_not_synced_gets_it_from_the_replicated_log(
+    seed: int,
+) -> None:
+    """An answer promises what a quorum has, so the own disk need not have it."""
+    files = TornFiles()
+    replicated_log = LogInMemory()
+    place = ReplicaPlace(cluster="shop", shard=0, directory=DIRECTORY)
+    replica = Replica(place, replicated_log, EngineRig().config, files, monotonic_ms)
+    owned = await replica.take_over(SystemClock(), asyncio.Event())
+    assert owned is not None
+    owned.owner.begin()
+    log = owned.engine.store.log
+    owned.engine.ensure_topic("t", monotonic_ms())
+    owned.engine.send([Outgoing("t", b"kept", b"", "m-1")], monotonic_ms())
+    owned.engine.write()
+    async with asyncio.timeout(patient(30)):
+        while log.commitment.position < log.written:
+            await asyncio.sleep(0.001)
+    assert log.durable < log.commitment.position
+    end = log.written
+    await owned.owner.stop()
+    await owned.disk.join()
+    owned.disk.close()
+    owned.engine.abandon()
+    files = files.power_loss(seed)
+    again = Replica(place, replicated_log, EngineRig().config, files, monotonic_ms)
+    owned = await again.take_over(SystemClock(), asyncio.Event())
+    assert owned is not None
+    assert owned.engine.store.log.end > end
+    [found], _ = owned.engine.messages.by_id("m-1")
+    assert found.rest == b"kept"
+    owned.disk.close()
+    owned.engine.abandon()
 
 
 def fill_but(rig: EngineRig, left: int) -> None:
@@ -191,10 +286,12 @@ def noted(files: MemoryFiles) -> int:
 
 
 async def synced(owner: Owner) -> int:
-    """Have the disk have what was written; it waits for a quorum, too."""
+    """Have the disk, and a quorum, have what was written."""
     log = owner._log
     log.write()
-    log.synced(await asyncio.to_thread(log.sync))
+    position = await asyncio.to_thread(log.sync)
+    await asyncio.to_thread(owner.until_kept, position)
+    log.synced(position)
     return log.durable
 
 
@@ -249,7 +346,7 @@ async def test_an_owner_that_stops_hands_over_what_all_have(fate: str) -> None:
     replicated_log.entries.append(encode_batch(fence))
     _, standing = judge(EMPTY, fence, 0)
     tenure = Tenure(fence, Reader(1, 0, standing, 1), 5_000, 0)
-    log: Any = SimpleNamespace(durable=0, written=0, syncs=[])
+    log = a_log()
     owner = Owner(replicated_log, tenure, log, lambda: 5_000, Note("shop", 0), lambda _: None)
     synced: Later[None] = Later()
     if fate == "kept":

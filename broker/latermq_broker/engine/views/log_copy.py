@@ -51,7 +51,7 @@ class LogCopy:
 
     def cut(self, moment: LogMoment) -> LogCut:
         """Tell what belongs to a moment that is on the disk now."""
-        assert self._log.durable >= moment.position
+        assert self._log.commitment.position >= moment.position
         return LogCut(
             uuid=self._log.uuid,
             position=moment.position,
@@ -68,7 +68,7 @@ class LogCopy:
 
     def has(self, position: int, checksum: int) -> bool:
         """Tell whether the log has this record."""
-        within = self._log.start <= position < self._log.durable
+        within = self._log.start <= position < self._log.commitment.position
         return within and self._checksum(position) == checksum
 
     def keep(self, hold: str, position: int, now_ms: int) -> None:
@@ -87,10 +87,10 @@ class LogCopy:
             raise NotFoundError(
                 f"position {begin} is gone: the log begins at {self._log.segments[0].base} now"
             )
-        if begin >= self._log.durable:
+        if begin >= self._log.commitment.position:
             raise BadRequestError(f"position {begin} is behind the end of what is on the disk")
         segment, view = self._log.row.mapped(begin)
-        end = min(begin + count, segment.end, self._log.durable)
+        end = min(begin + count, segment.end, self._log.commitment.position)
         with suppress(OSError):  # what is wanted next is asked for while this is on its way
             ahead = min(end + count, segment.end)
             if ahead > end:

@@ -236,7 +236,7 @@ class Committer(Protocol):
         """Call before `engine.send`.
 
         Raises:
-            TooManyRequestsError: more than `store.unsynced_bytes_max` waits for the disk.
+            TooManyRequestsError: more than `store.unsynced_bytes_max` waits for disk or quorum.
         """
 
     def acknowledged(self, answer: Answer) -> Later[Answer]:
@@ -249,10 +249,12 @@ class Committer(Protocol):
         """Settle when all that was appended so far is acknowledged by the flush policy."""
 
     def synced(self) -> Later[None]:
-        """Settle when all that was appended so far is on the disk, whatever the flush policy."""
+        """Settle when all that was appended so far is on the disk, or kept by others if these are
+        to keep it, whatever the flush policy."""
 
     def leased(self) -> Later[None]:
-        """Settle when all that was appended so far is in the file; with sync-strict, on disk."""
+        """Settle when all that was appended so far is in the file; with sync-strict, on disk;
+        where others keep the log, when they have it."""
 
 
 class ParkedReceives(Protocol):

@@ -25,6 +25,7 @@ from latermq_broker.callbacks import do_nothing
 from latermq_broker.config.config import StoreConfig
 from latermq_broker.errors import CorruptRecordError, StoreReadOnlyError
 from latermq_broker.store.files import Files, write_all
+from latermq_broker.store.log.commitment import Commitment, WrittenPiece
 from latermq_broker.store.log.segment import SEGMENT_HEADER_BYTES, ZERO_CHUNK, Segment
 from latermq_broker.store.log.segment_row import SegmentRow
 from latermq_broker.store.records.record import (
@@ -63,9 +64,6 @@ class _Piece:
         self.chunks: list[bytes] = []
 
 
-WrittenPiece = tuple[Segment, int, bytes]  # into which, at which position, what
-
-
 class CommitLog:
     """See the module. Built by `Store`, which recovers it and then calls `resume`."""
 
@@ -91,10 +89,7 @@ class CommitLog:
         self._sync_numbers = count()
         self._failure: str | None = None
         self.after_roll: Callable[[], None] = do_nothing  # when a further segment is in use
-        # Where others keep the log, too: what was written, piece by piece, and that they have it.
-        self.after_write: Callable[[Sequence[WrittenPiece]], None] | None = None
-        self.until_kept: Callable[[int], None] | None = None
-        self.before_durable: Callable[[], None] = do_nothing  # and anybody is answered for it
+        self.commitment = Commitment(config.flush)
 
     # --- start ---------------------------------------------------------------------------------
 
@@ -339,8 +334,8 @@ class CommitLog:
             _erase(self._files, self._pieces)
             self._fail("write", error)
         self.written = self.end
-        if self.after_write is not None:
-            self.after_write(pieces)
+        if self.commitment.others is not None:
+            self.commitment.others.written(pieces)
         self._pieces.clear()
         self._unwritten.clear()
         self._begin_piece()
@@ -349,7 +344,6 @@ class CommitLog:
     def sync(self) -> int:
         """Make what is written durable; the position to pass to `synced`. May run in a thread.
 
-        With `until_kept`, durable means that others have it, too: only a thread may wait for that.
         Raises StoreReadOnlyError: what was written since `durable` is in doubt until a restart.
         """
         self._require_open()
@@ -364,15 +358,12 @@ class CommitLog:
             self._fail("sync", error)
         finally:
             self.syncs.remove(number)
-        if self.until_kept is not None:
-            self.until_kept(target)
         return target
 
     def synced(self, position: int) -> None:
         """Note in the loop what `sync` returned."""
         if position <= self.durable:
             return
-        self.before_durable()
         self.durable = position
         while self._unsynced and self._unsynced[0].end <= position:
             self._sealed.append(self._unsynced.pop(0))
@@ -380,6 +371,7 @@ class CommitLog:
             for segment in self._sealed:
                 segment.release()
             self._sealed.clear()
+        self.commitment.synced(position)
 
     def void(self, why: str = "the broker failed at a record; restart it to recover") -> None:
         """Give up the batch: it holds what must not be replayed. The log takes nothing more."""
