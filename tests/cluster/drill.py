@@ -24,8 +24,10 @@ from support.steady_senders import SteadySenders, drained, story_of
 
 KILLED: Final = -signal.SIGKILL
 WARM: Final = "follows with an engine"
+REPLACED: Final = "no longer the owner"
 REPLICAS, REPLICAS_MIN = 3, 2
 ANSWERS: Final = 20  # of the senders, on either side of a fault
+LOG_LINES: Final = 60  # of each broker, where nobody serves
 CONFIG: Final = """
 [replication]
 kafka = "{kafka}"
@@ -121,11 +123,19 @@ class Drill(Promises):
         wanted = len(self.senders.acknowledged) + len(self.brokers)
         until_s = time.monotonic() + READY_TIMEOUT_S
         while len(self.senders.acknowledged) <= wanted:
-            assert time.monotonic() < until_s, "nobody serves"
+            assert time.monotonic() < until_s, f"nobody serves\n{self._logs()}"
             time.sleep(0.02)
         endpoint = self.senders.acknowledged[wanted].endpoint
         [broker] = [broker for broker in self.brokers if broker.endpoint == endpoint]
         return broker
+
+    def _logs(self) -> str:
+        """What each broker said in this life, in the end."""
+        return "\n".join(
+            f"{broker.endpoint}, {'running' if broker.running else 'ended'}:\n"
+            + "\n".join(broker.log_lines()[-LOG_LINES:])
+            for broker in self.brokers
+        )
 
     def under_load(self, fault: Callable[[], None], ends_with: int | None = TRY_AGAIN) -> None:
         """Do something to brokers or Kafka while clients work; then check what they know.
@@ -191,10 +201,19 @@ class Drill(Promises):
             copies = copies_of(directories)
             self._go_on()
         self.complaints += differences(copies, directories[0].with_suffix(".toml"))
+        self._have_all()
         self.crashed()  # calls that waited may have been dropped
         self.ordered.ledger.crashed()
         self.compared += 1
         self.check()
+
+    def _have_all(self) -> None:
+        """Start again who was replaced while all stood still: nobody else would stand by."""
+        self.owner = self.who_serves()
+        for broker in self.standbys:
+            if not broker.running or broker.logged(REPLACED):
+                broker.wait_end()
+                self.stand_by(broker)
 
     def check(self) -> None:
         """Raises AssertionError with every promise broken so far."""

@@ -1,5 +1,6 @@
 """Whether brokers that are stopped at one position know the same, each by its own directory."""
 
+import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -45,10 +46,18 @@ def last_segment(directory: Path) -> tuple[str, bytes] | None:
 
 
 def copies_of(directories: Sequence[Path]) -> list[Path]:
-    """Copy what brokers that are stopped have, so that they may go on while it is compared."""
+    """Copy what brokers that are stopped have, so that they may go on while it is compared.
+
+    Segments that are full are linked: who stands still for a second is taken for dead.
+    """
     copies = [directory.with_name(f"{directory.name}-copy") for directory in directories]
     for directory, copy in zip(directories, copies, strict=True):
-        shutil.copytree(directory, copy)
+        full = set(sorted((directory / LOG_NAME).glob("*.seg"))[:-1])
+
+        def take(source: str, target: str, full: set[Path] = full) -> str:
+            return str((os.link if Path(source) in full else shutil.copy2)(source, target))
+
+        shutil.copytree(directory, copy, copy_function=take)
     return copies
 
 

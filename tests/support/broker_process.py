@@ -160,6 +160,10 @@ class BrokerProcess:
         """Count how often it has said this on standard error in this life."""
         return self._log().count(text)
 
+    def log_lines(self) -> list[str]:
+        """Standard error in this life."""
+        return self._log().splitlines()
+
     def wait_log(self, text: str, times: int = 1) -> None:
         """Wait until it has said this so often on standard error in this life."""
         until_s = time.monotonic() + READY_TIMEOUT_S
