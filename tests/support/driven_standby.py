@@ -31,7 +31,7 @@ LAID_OUT: Final = ("timer.", "runs", "leases", "subscriptions")
 class ShippedLog:
     """Entries of all that is in `log`, which has one segment yet, and of what it writes.
 
-    The log's `Others`: they have at once what they get.
+    The log's `Keepers`: they have at once what they get.
     """
 
     def __init__(self, log: CommitLog) -> None:

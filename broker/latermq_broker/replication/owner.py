@@ -16,6 +16,7 @@ from functools import partial
 from typing import Final
 
 from latermq_broker.callbacks import do_nothing, ignore
+from latermq_broker.config.addresses import listen_address
 from latermq_broker.deferred import Later
 from latermq_broker.engine.state.figures import DURATION_MS, Histogram
 from latermq_broker.errors import (
@@ -48,7 +49,8 @@ NOTE_BYTES: Final = 16 << 20  # of the log, which a start would read again
 ENDING_S: Final = 1.0  # for the last note
 NEXT_S: Final = 1.0  # for another broker to own what was handed over
 LISTEN_MS: Final = 500  # between two looks of one that is mute at what others append
-OPENS_S: Final = 0.1  # from its first batch to its open port, and what it may be late
+OPENS_S: Final = 1.0  # from its first batch to its open port
+ASK_S: Final = 0.02  # between two looks at that port
 
 
 class Owner:
@@ -100,7 +102,7 @@ class Owner:
         self._trimmed = 0
         self._dropped: tuple[int, int] | None = None  # the log's start, once valid up to here
 
-    # --- what the log asks: `commitment.Others` -----------------------------------------------
+    # --- what the log asks: `commitment.Keepers` -----------------------------------------------
 
     def begin(self) -> None:
         """Ship what the disk has and a quorum does not: what opening the directory appended."""
@@ -134,10 +136,10 @@ class Owner:
     async def hand_over(self, wait_ms: int, synced: Later[None]) -> None:
         """Hand the log over; give it up after `wait_ms`. Return when the next owner serves.
 
-        Nobody is waited for where no standby is heard of, nor for more than NEXT_S.
+        Nobody is waited for where no standby is heard of, nor for more than NEXT_S and OPENS_S.
 
         Args:
-            synced: a quorum and the disk have all that was written, and nothing will be.
+            synced: a quorum has all that was written, and nothing will be.
         """
         with suppress(TimeoutError, StoreError):
             async with asyncio.timeout(wait_ms / 1_000):
@@ -148,11 +150,13 @@ class Owner:
                 await self._over.wait()
         if self._tenure.handed_over:
             log.info("handed over", extra={"position": self._tenure.valid_end})
-            if self.others().standbys:
+            others = self.others()
+            if others.standbys:
                 known = self._tenure.reader
                 address = cluster_hash(self._note.cluster), self._note.shard
                 reader = Reader(*address, known.standing, known.offset)  # that one stays as it is
-                await _until_owned(self._replicated_log, reader)
+                addresses = [seen.member.address for seen in others.seen if not seen.silent]
+                await _until_owned(self._replicated_log, reader, addresses)
 
     async def stop(self) -> None:
         """Let go. Whoever waits for a quorum is told that it is over."""
@@ -317,7 +321,7 @@ class Owner:
             await asyncio.sleep(TICK_S)
 
     async def _keep_notes(self) -> None:
-        """Write down what the directory has; durable is what a quorum and the disk have."""
+        """Write down what the directory has: what a quorum and the disk have."""
         over = False
         while not over:
             with suppress(TimeoutError):
@@ -384,15 +388,28 @@ def _mute(tenure: Tenure, *, hangs: bool) -> None:
     tenure.mute = hangs
 
 
-async def _until_owned(replicated_log: ReplicatedLog, reader: Reader) -> None:
-    """Read on until there is an owner that appends, whose port is open soon."""
+async def _until_owned(
+    replicated_log: ReplicatedLog, reader: Reader, addresses: Sequence[str]
+) -> None:
+    """Read on until there is an owner that appends, and its port is open."""
     with suppress(TimeoutError, StoreError):
         async with asyncio.timeout(NEXT_S), aclosing(replicated_log.tail(reader.offset)) as tail:
             async for entry in tail:
                 if reader.read(entry)[0] is Verdict.VALID:  # only an owner's batch is
                     break
         log.info("another broker is the owner")
-        await asyncio.sleep(OPENS_S)
+        async with asyncio.timeout(OPENS_S):
+            while not any([await _is_open(address) for address in addresses]):
+                await asyncio.sleep(ASK_S)
+
+
+async def _is_open(address: str) -> bool:
+    """Tell whether somebody serves there: the port of one that stands by is closed."""
+    with suppress(OSError, ConfigError):
+        _, writer = await asyncio.open_connection(*listen_address("address", address))
+        writer.close()
+        return True
+    return False
 
 
 async def _trim_before(replicated_log: ReplicatedLog, offset: Offset) -> None:

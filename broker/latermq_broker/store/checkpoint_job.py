@@ -95,8 +95,8 @@ class CheckpointJob:
         """
         self.durable = self._log.sync()
         assert self.durable >= self.position
-        if (others := self._log.commitment.others) is not None:
-            others.until_kept(self.position)
+        if (keepers := self._log.commitment.keepers) is not None:
+            keepers.until_kept(self.position)
         paths = set(self.unsynced)
         for write in self.writes:
             queue = write.queue

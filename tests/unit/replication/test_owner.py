@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import socket
 from types import SimpleNamespace
 from typing import Any
 
@@ -370,7 +371,7 @@ async def test_who_handed_over_reads_on_until_another_serves(
     Args:
         by: whom the log is taken over by; None: nobody stands by.
     """
-    monkeypatch.setattr(owner_module, "OPENS_S", 0.0)
+    monkeypatch.setattr(owner_module, "OPENS_S", patient(30))
     monkeypatch.setattr(owner_module, "NEXT_S", patient(30) if by == "an owner" else 0.1)
     shop = cluster_hash("shop")
     fence, after = fence_of(shop, 0, 1, 7), fence_of(shop, 0, 3, 9)
@@ -381,8 +382,11 @@ async def test_who_handed_over_reads_on_until_another_serves(
     owner = Owner(replicated_log, owned, a_log(), lambda: 5_000, Note("shop", 0), lambda _: None)
     failures: list[BaseException] = []
     owner.on_failure = failures.append
+    door = socket.socket()
+    door.bind(("127.0.0.1", 0))
     if by is not None:
-        standby = MemberSeen("b:/b", Member("b:1", 0, STANDBY, 1, 0, 0, "1"), 0, silent=False)
+        address = f"127.0.0.1:{door.getsockname()[1]}"
+        standby = MemberSeen("b:/b", Member(address, 0, STANDBY, 1, 0, 0, "1"), 0, silent=False)
         owner.others = lambda: Others((standby,), heard=True)
     synced: Later[None] = Later()
     synced.give(None)
@@ -400,7 +404,11 @@ async def test_who_handed_over_reads_on_until_another_serves(
             await asyncio.sleep(0.1)
             assert not handing.done()
             replicated_log.entries += [each.entry for each in Shipper(after, 0).ship(0, beat=True)]
+            await asyncio.sleep(0.1)
+            assert not handing.done(), "its port is closed yet"
+            door.listen()
         await handing
+    door.close()
     waited = loop.time() - began_s >= 0.1
     assert waited is (by is not None)
     assert failures == []

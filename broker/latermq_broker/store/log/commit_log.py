@@ -334,8 +334,8 @@ class CommitLog:
             _erase(self._files, self._pieces)
             self._fail("write", error)
         self.written = self.end
-        if self.commitment.others is not None:
-            self.commitment.others.written(pieces)
+        if self.commitment.keepers is not None:
+            self.commitment.keepers.written(pieces)
         self._pieces.clear()
         self._unwritten.clear()
         self._begin_piece()

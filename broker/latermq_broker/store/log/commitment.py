@@ -10,7 +10,7 @@ from latermq_broker.store.log.segment import Segment
 WrittenPiece = tuple[Segment, int, bytes]  # into which, at which position, what
 
 
-class Others(Protocol):
+class Keepers(Protocol):
     """Those who keep the log, too: `replication` has them."""
 
     def written(self, pieces: Sequence[WrittenPiece]) -> None:
@@ -32,14 +32,14 @@ class Commitment:
     def __init__(self, flush: Flush) -> None:
         self.position = 0
         self.on_moved: Callable[[], None] = do_nothing
-        self.others: Others | None = None
+        self.keepers: Keepers | None = None
         self._disk_counts = flush.acknowledges_synced
         self._durable = 0
         self._kept = 0  # up to which others have it
 
-    def keep_with(self, others: Others, kept: int) -> None:
+    def keep_with(self, keepers: Keepers, kept: int) -> None:
         """Have others keep the log from now on, who have it up to `kept`."""
-        self.others = others
+        self.keepers = keepers
         self.position = self._kept = kept
 
     def kept(self, position: int) -> None:
@@ -54,8 +54,8 @@ class Commitment:
 
     def _move(self) -> None:
         position = self._durable
-        if self.others is not None:
-            if not self.others.may_commit():  # when they may, they say again what they keep
+        if self.keepers is not None:
+            if not self.keepers.may_commit():  # when they may, they say again what they keep
                 return
             position = min(self._kept, position) if self._disk_counts else self._kept
         if position > self.position:
