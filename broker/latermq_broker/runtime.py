@@ -79,7 +79,7 @@ TRY_AGAIN: Final = 4  # another broker owns the replicated log; started again, t
 
 HANDED_OVER: Final = -1  # no exit code: the process goes on, as a standby
 
-LAST_WORDS_MS: Final = 1_000  # to hand a replicated log over
+LAST_WORDS_MS: Final = 2_000  # to hand a replicated log over
 
 
 def run(
