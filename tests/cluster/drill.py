@@ -130,7 +130,7 @@ class Drill(Promises):
         return broker
 
     def _logs(self) -> str:
-        """What each broker said in this life, in the end."""
+        """Tell what each broker said last in this life."""
         return "\n".join(
             f"{broker.endpoint}, {'running' if broker.running else 'ended'}:\n"
             + "\n".join(broker.log_lines()[-LOG_LINES:])

@@ -161,7 +161,7 @@ class BrokerProcess:
         return self._log().count(text)
 
     def log_lines(self) -> list[str]:
-        """Standard error in this life."""
+        """List the lines of standard error in this life."""
         return self._log().splitlines()
 
     def wait_log(self, text: str, times: int = 1) -> None:

@@ -93,7 +93,7 @@ class PumpRig:
 
 
 async def settled(awaitable: Awaitable[None]) -> bool:
-    """Whether it ends without time passing."""
+    """Tell whether an awaitable ends without time passing."""
     future = asyncio.ensure_future(awaitable)
     for _ in range(10):
         await asyncio.sleep(0)

@@ -50,7 +50,7 @@ class LogCopy:
         return LogMoment(self._log.end, self._log.last_position, hold)
 
     def cut(self, moment: LogMoment) -> LogCut:
-        """Tell what belongs to a moment that is on the disk now."""
+        """Tell what belongs to a moment that is committed now."""
         assert self._log.commitment.position >= moment.position
         return LogCut(
             uuid=self._log.uuid,

@@ -43,20 +43,20 @@ class Commitment:
         self.position = self._kept = kept
 
     def kept(self, position: int) -> None:
-        """Note that others have the log up to `position`."""
+        """Note that others have the log up to `position`, and that anybody may be answered now."""
         self._kept = position
         self._move()
 
     def synced(self, position: int) -> None:
         """Note that the disk has the log up to `position`."""
         self._durable = position
-        self._move()
+        # Where the keepers may not commit now, they say again what they keep when they may.
+        if self.keepers is None or (self._disk_counts and self.keepers.may_commit()):
+            self._move()
 
     def _move(self) -> None:
         position = self._durable
         if self.keepers is not None:
-            if not self.keepers.may_commit():  # when they may, they say again what they keep
-                return
             position = min(self._kept, position) if self._disk_counts else self._kept
         if position > self.position:
             self.position = position
