@@ -15,6 +15,7 @@ from latermq._values.tls import Tls, read
 from latermq.errors import LaterMQError, UnavailableError
 
 UNLIMITED: Final = -1
+LAST_WORDS_S: Final = 1.0  # at most, for what gRPC has yet to say of calls that were cancelled
 CHANNEL_OPTIONS: Final = [
     ("grpc.primary_user_agent", f"latermq/{__version__}"),
     ("grpc.max_receive_message_length", UNLIMITED),
@@ -52,6 +53,7 @@ class GrpcTransport:
                 target, credentials_of(tls), options=[*CHANNEL_OPTIONS, *named]
             )
         self._callables: dict[tuple[str, str], Any] = {}
+        self._listening = asyncio.create_task(self._listen(), name=f"latermq grpcio {endpoints}")
 
     async def unary(
         self, path: str, request: bytes, metadata: Metadata, timeout: float | None
@@ -86,7 +88,22 @@ class GrpcTransport:
         return _GrpcStream(invoke(metadata=metadata, wait_for_ready=self._waits), self)
 
     async def close(self) -> None:
+        self._listening.cancel()
+        await asyncio.gather(self._listening, return_exceptions=True)
         await self._channel.close()
+
+    async def _listen(self) -> None:
+        """Keep the event loop from ending before gRPC has told it of the calls that end with it.
+
+        gRPC has one queue of events for all loops, and prints a traceback in the next one for each
+        event of a loop that is closed. `asyncio.run` cancels its tasks and waits for them, and so
+        for this one. The call that it makes then fails at once, behind the others in that queue.
+        """
+        try:
+            await asyncio.Event().wait()
+        finally:
+            last = self._callable("unary_unary", "/")(b"", timeout=0)
+            await asyncio.wait([asyncio.ensure_future(last.code())], timeout=LAST_WORDS_S)
 
     def _callable(self, kind: str, path: str) -> Any:
         key = (kind, path)
