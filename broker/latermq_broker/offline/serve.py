@@ -74,7 +74,7 @@ class TryAgainError(CommandError):
     type=click.Choice([flush.value for flush in Flush]),
     help="What an answer promises. none and async: it survives the process; async syncs every "
     "200 ms, none when a segment is full. sync: it survives a power loss; sync-strict: leases and "
-    "attempt counts too. [default: async]",
+    "attempt counts too. With [replication] Kafka's quorum has it in any case. [default: async]",
 )
 @click.option("--config", "file", metavar="FILE", help="A TOML file of settings.")
 @click.option(

@@ -6,7 +6,6 @@ import pytest
 from click.testing import CliRunner
 
 from latermq_cli.root import latermq
-from support.log_set_up import log_as_it_was
 
 KAFKA = {"LATERMQ_REPLICATION_KAFKA": "k:9092"}
 MACHINES = {"LATERMQ_CLUSTER_MACHINES": "10.0.0.1:8081,10.0.0.2:8081"}
@@ -24,8 +23,7 @@ TWO = {"LATERMQ_CLUSTER_SHARDS": "10.0.0.1:8081,10.0.0.1:8082"}
 )
 def test_refused(tmp_path: Path, words: list[str], settings: dict[str, str], why: str) -> None:
     line = ["serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"), *words]
-    with log_as_it_was():
-        result = CliRunner(env=settings).invoke(latermq, line)
+    result = CliRunner(env=settings).invoke(latermq, line)
     assert result.exit_code == 2
     assert why in result.output
     assert not (tmp_path / "data").exists()

@@ -3,19 +3,11 @@
 import io
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 
 from latermq_broker.config.config import LogConfig
 from latermq_broker.observability import log as logs
-from support.log_set_up import log_as_it_was
-
-
-@pytest.fixture(autouse=True)
-def _restored() -> Iterator[None]:
-    with log_as_it_was():
-        yield
 
 
 def written(config: LogConfig) -> io.StringIO:

@@ -33,7 +33,6 @@ from latermq_broker.store.files import RealFiles
 from latermq_broker.store.store import Store
 from latermq_cli.root import latermq
 from support.log_in_memory import LogInMemory
-from support.log_set_up import log_as_it_was
 
 # A broker's loop passes no exception of a signal on: a test that stands still ends its process.
 pytestmark = pytest.mark.timeout(120, method="thread")
@@ -47,8 +46,7 @@ def _as_it_was() -> Iterator[None]:
     """A broker is a process of its own elsewhere."""
     interval_s = sys.getswitchinterval()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    with log_as_it_was():
-        yield
+    yield
     sys.setswitchinterval(interval_s)
     for number, handler in handlers.items():
         signal.signal(number, handler)

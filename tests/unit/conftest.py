@@ -1,13 +1,14 @@
-"""The set-up of this process's log, put back: a broker that a test runs here replaces it."""
+"""For tests in one process: what a broker or a command sets up for its own is put back."""
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+
+import pytest
 
 
-@contextmanager
-def log_as_it_was() -> Iterator[None]:
-    """Put handlers and levels back at the end."""
+@pytest.fixture(autouse=True)
+def _log_as_it_was() -> Iterator[None]:
+    """Put back handlers and levels: a broker or `latermq serve` that runs here replaces them."""
     root, own = logging.getLogger(), logging.getLogger("latermq")
     handlers, levels = list(root.handlers), (root.level, own.level)
     raises = logging.raiseExceptions
