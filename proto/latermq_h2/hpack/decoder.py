@@ -8,7 +8,7 @@ leaves the table in an unknown state: its connection must end.
 from typing import Final, TypeAlias
 
 from latermq_h2.hpack import huffman
-from latermq_h2.hpack.fields import MISORDERED, PSEUDO, SEMANTIC, Field, Gist, field
+from latermq_h2.hpack.fields import MISORDERED, PSEUDO, SEMANTIC, Field, Gist, coded_field, field
 from latermq_h2.hpack.tables import STATIC, STATIC_COUNT, DynamicTable
 
 TABLE_BYTES: Final = 4_096  # SETTINGS_HEADER_TABLE_SIZE, its default
@@ -59,6 +59,8 @@ class Decoder:
         self._literals: dict[bytes, Field] = {}  # by their bytes
         self._gists: dict[tuple[Field, ...], Gist] = {}
         self._gist_bytes = 0
+        self._telling: list[Field] = []  # of the block before, whose gist is most often the next's:
+        self._last_gist = Gist(())  # found without a hash of them all
 
     def decode(self, block: bytes) -> Decoded:
         """Decode the fields of a block.
@@ -140,10 +142,14 @@ class Decoder:
         if index:
             name = self._entry(index)[0]
         else:
+            is_coded = block[position] & 0x80
             name, position = _string(block, position)
+            if is_coded:
+                name = huffman.decode(name)
+        is_coded = block[position] & 0x80
         value, position = _string(block, position)
         self.work += 1 + (position - start) // BYTES_PER_WORK
-        return field(name, value), position
+        return (coded_field(name, value) if is_coded else field(name, value)), position
 
     def _unindexed(self, block: bytes, start: int, index: int) -> tuple[Field, int]:
         """Read a literal that no table is to keep: most often one that an earlier block had.
@@ -191,17 +197,21 @@ class Decoder:
                 regular_seen = True
                 if kind >= SEMANTIC:
                     telling.append(entry)
+        if telling == self._telling:
+            return self._last_gist
         key = tuple(telling)
         gist = self._gists.get(key)
         if gist is None:
             gist = Gist(key)
             size = sum(entry[2] for entry in key)
+            if size > GIST_BYTES_MAX:
+                return gist
             if len(self._gists) >= GISTS_MAX or self._gist_bytes + size > GIST_BYTES_MAX:
                 self._gists.clear()
                 self._gist_bytes = 0
-            if size <= GIST_BYTES_MAX:
-                self._gists[key] = gist
-                self._gist_bytes += size
+            self._gists[key] = gist
+            self._gist_bytes += size
+        self._telling, self._last_gist = telling, gist
         return gist
 
 
@@ -228,13 +238,12 @@ def _string_end(block: bytes, position: int) -> int:
 
 
 def _string(block: bytes, position: int) -> tuple[bytes, int]:
-    first = block[position]
+    """Read the string at `position` as it came, and where it ends."""
+    length = block[position] & 0x7F
     position += 1
-    length = first & 0x7F
     if length == 0x7F:
         length, position = _integer(block, position, 0x7F)
     end = position + length
     if end > len(block):
         raise HpackError("a string runs past its block")
-    text = block[position:end]
-    return (huffman.decode(text) if first & 0x80 else text), end
+    return block[position:end], end

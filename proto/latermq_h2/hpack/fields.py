@@ -8,9 +8,12 @@ two blocks with equal gists mean the same request, or the same kind of answer.
 import re
 from typing import Final, NamedTuple
 
+from latermq_h2.hpack import huffman
+
 tuple_new: Final = tuple.__new__  # as Field(...), without its keyword handling
 
 # Kinds of fields
+CODED: Final = -1  # regular, its value still in the Huffman code: see `value_of`
 REGULAR: Final = 0  # handed on unread
 TIMEOUT: Final = 1  # of one call alone: a gist with it would be new in nearly each
 SEMANTIC: Final = 2  # HTTP/2 or gRPC gives it a meaning
@@ -51,13 +54,31 @@ def field(name: bytes, value: bytes) -> Field:
 
     Blanks around a value are let through, as gRPC does: its clients send what users set.
     """
-    kind = _name_kinds.get(name)
-    if kind is None:
-        kind = _learn_name(name)
+    kind = _kind(name)
     if 0 in value or 10 in value or 13 in value:
         kind = INVALID
     size = len(name) + len(value) + FIELD_OVERHEAD_BYTES
     return tuple_new(Field, (name, value, size, kind))
+
+
+def coded_field(name: bytes, coded: bytes) -> Field:
+    """Make a field of a value in the Huffman code, kept so if regular. Raises HuffmanError."""
+    if _kind(name) == REGULAR:
+        count = huffman.measure(coded)
+        if count >= 0:
+            size = len(name) + count + FIELD_OVERHEAD_BYTES
+            return tuple_new(Field, (name, coded, size, CODED))
+    return field(name, huffman.decode(coded))
+
+
+def value_of(entry: Field) -> bytes:
+    """Return the text of a field's value."""
+    return huffman.decode(entry[1]) if entry[3] == CODED else entry[1]
+
+
+def _kind(name: bytes) -> int:
+    kind = _name_kinds.get(name)
+    return _learn_name(name) if kind is None else kind
 
 
 def _learn_name(name: bytes) -> int:

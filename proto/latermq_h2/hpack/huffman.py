@@ -4,9 +4,16 @@ The code is canonical: shorter codes first, equal lengths in the order of the sy
 of lengths is the whole code. A state of the automaton is an inner node of its tree; a row says for
 each next byte which symbols it completes and which node it ends in. Rows are built when first
 entered: most text needs a few of the 256.
+
+Most strings are new in each call (ids, times, signatures) and read by nobody: of those only the
+length counts, and that they can be decoded. To measure one takes an eighth of the instructions that
+decoding it takes (compiled; docs/adr/0029).
 """
 
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
 
 EOS: Final = 256  # must not appear; its leading bits are the padding
 
@@ -41,10 +48,16 @@ _SYMBOLS_BY_LENGTH: Final[tuple[tuple[int, bytes], ...]] = (
 )  # fmt: skip
 
 PADDING_BITS_MAX: Final = 7
-CACHED_TEXTS_MAX: Final = 2_048
-CACHED_TEXT_BYTES_MAX: Final = 64
+CACHED_TEXTS_MAX: Final = 1_024
+CACHED_TEXT_BYTES_MAX: Final = 128
+NO_FIELD: Final = b"\0\n\r"  # what a field's value must not hold (RFC 9113 section 8.2.1)
 
 Row: TypeAlias = list[tuple[int, bytes] | None]  # next byte → node after it, symbols it completes
+
+# A row of measuring: 256 nodes, then for each next byte what it adds.
+_ADDED: Final = 3  # symbols
+_FORBIDDEN: Final = 4  # one of NO_FIELD among them
+_BROKEN: Final = 8  # EOS
 
 
 class HuffmanError(ValueError):
@@ -68,6 +81,7 @@ class Automaton:
         assert code == (1 << length) - 1
         assert len(self._children) == EOS
         self._rows: list[Row | None] = [None] * EOS
+        self._measures: list[bytes | None] = [None] * EOS
         self._final = self._ends_of_text()
 
     def decode(self, data: bytes) -> bytes:
@@ -84,6 +98,33 @@ class Automaton:
         if node not in self._final:
             raise HuffmanError("a string ends inside a symbol or in wrong padding")
         return b"".join(symbols_read)
+
+    def measure(self, data: bytes) -> int:
+        """Count the bytes of the text behind `data`: below 0, -1 - the count, with one of NO_FIELD.
+
+        Raises HuffmanError.
+        """
+        node: i64 = 0
+        count: i64 = 0
+        seen: i64 = 0
+        position: i64 = 0
+        stop: i64 = len(data)
+        measures = self._measures
+        while position < stop:
+            row = measures[node]
+            if row is None:
+                row = self._measure(node)
+            byte: i64 = data[position]
+            position += 1
+            added: i64 = row[byte + 256]
+            node = row[byte]
+            seen |= added
+            count += added & _ADDED
+        if seen & _BROKEN:
+            raise HuffmanError("EOS in a string")
+        if node not in self._final:
+            raise HuffmanError("a string ends inside a symbol or in wrong padding")
+        return -1 - count if seen & _FORBIDDEN else count
 
     def _plant(self, code: int, length: int, symbol: int) -> None:
         node = 0
@@ -112,6 +153,18 @@ class Automaton:
         self._rows[start] = row
         return row
 
+    def _measure(self, start: int) -> bytes:
+        nodes, added = bytearray(), bytearray()
+        for step in self._rows[start] or self._row(start):
+            node, symbols = step or (0, b"")
+            forbidden = any(symbol in NO_FIELD for symbol in symbols)
+            nodes.append(node)
+            added.append(
+                _BROKEN if step is None else len(symbols) | (_FORBIDDEN if forbidden else 0)
+            )
+        row = self._measures[start] = bytes(nodes + added)
+        return row
+
     def _ends_of_text(self) -> frozenset[int]:
         """Find the nodes in which a text may end: the root, and up to seven one bits below it."""
         ends = [0]
@@ -134,3 +187,8 @@ def decode(data: bytes) -> bytes:
                 _texts.clear()
             _texts[data] = text
     return text
+
+
+def measure(data: bytes) -> int:
+    """Count the bytes of the text behind a Huffman string, as `Automaton.measure` does."""
+    return _AUTOMATON.measure(data)

@@ -2,6 +2,7 @@
 
 import gzip
 
+import hpack
 import pytest
 
 from latermq._connection.lean.blocks import BLOCK_BYTES_MAX, Blocks
@@ -20,6 +21,8 @@ from support.http2_server_peer import (
     message,
     trailers,
 )
+
+IN_HUFFMAN = hpack.Encoder().encode([(b"grpc-status", b"7"), (b"grpc-message", b"no%21")])
 
 
 class TestCalls:
@@ -79,6 +82,7 @@ class TestCalls:
             (trailers(1, encode([(b":status", b"200"), (b"content-type", b"application/grpc"),
                                  (b"grpc-status", b"7"), (b"grpc-message", b"no%21")])),
              GrpcCode.PERMISSION_DENIED, "no!"),
+            (head(1) + trailers(1, IN_HUFFMAN), GrpcCode.PERMISSION_DENIED, "no!"),
             (head(1) + trailers(1, encode([(b"grpc-status", b"14")])), GrpcCode.UNAVAILABLE, ""),
             (head(1) + trailers(1, encode([(b"x", b"1")])), GrpcCode.UNKNOWN, "without a status"),
             (head(1) + data(1, message(b"x"), end=True), GrpcCode.UNKNOWN, "without a status"),

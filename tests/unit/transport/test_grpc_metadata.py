@@ -5,6 +5,7 @@ import gzip
 from collections.abc import AsyncIterator
 from typing import Any
 
+import hpack
 import pytest
 
 from latermq_broker.config.config import ServerConfig
@@ -44,6 +45,10 @@ def echoes(request: bytes, call: Call) -> bytes:
     return repr([pair for pair in call.all_metadata() if pair[0].startswith("x-")]).encode()
 
 
+def reads(request: bytes, call: Call) -> bytes:
+    return repr((call.metadata("x-a"), call.metadata_bin("x-b-bin"), call.metadata("x-c"))).encode()
+
+
 async def late(requests: AsyncIterator[bytes], call: Call) -> AsyncIterator[bytes]:
     async for request in requests:
         call.extra.add_header("x-head", "late")
@@ -63,6 +68,7 @@ METHODS = {
     b"/s/Packs": Method.unary(packs),
     b"/s/Refuses": Method.unary(refuses),
     b"/s/Echoes": Method.unary(echoes),
+    b"/s/Reads": Method.unary(reads),
     b"/s/All": Method.server_stream(packs_all),
     b"/s/Late": Method.bidi_stream(late, headers_first=False),
 }
@@ -131,11 +137,15 @@ async def test_a_stream_may_say_its_headers_with_its_first_element() -> None:
     assert tail == {b"grpc-status": b"0", b"x-tail-bin": b"AP8"}
 
 
-async def test_all_metadata_of_a_request() -> None:
-    more = literal(b"x-a", b"1") + literal(b"x-b-bin", b"AP8=,AP8") + literal(b"x-a", b"2")
-    _, body = await Served().ask(b"/s/Echoes", more + literal(b"x-c-bin", b"!"))
+@pytest.mark.parametrize("in_huffman", [False, True])
+async def test_all_metadata_of_a_request(in_huffman: bool) -> None:
+    said = [(b"x-a", b"1"), (b"x-b-bin", b"AP8=,AP8"), (b"x-a", b"2"), (b"x-c-bin", b"!")]
+    more = hpack.Encoder().encode(said, huffman=in_huffman)
+    _, body = await Served().ask(b"/s/Echoes", more)
     binary = ("x-b-bin", b"\0\xff")
     assert body[5:] == repr([("x-a", "1"), binary, binary, ("x-a", "2")]).encode()
+    _, body = await Served().ask(b"/s/Reads", more)
+    assert body[5:] == repr(("1", b"\0\xff", None)).encode()
 
 
 @pytest.mark.parametrize(

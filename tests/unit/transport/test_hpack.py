@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 from latermq_h2.hpack import encoder, huffman
 from latermq_h2.hpack.decoder import STRIDE_BYTES, Decoder, HpackError, TooManyFieldsError
 from latermq_h2.hpack.encoder import encode, integer, literal
-from latermq_h2.hpack.fields import INVALID, MISORDERED, PSEUDO, REGULAR, SEMANTIC, TIMEOUT
+from latermq_h2.hpack.fields import (
+    CODED,
+    INVALID,
+    MISORDERED,
+    PSEUDO,
+    REGULAR,
+    SEMANTIC,
+    TIMEOUT,
+    value_of,
+)
 from latermq_h2.hpack.tables import STATIC
 
 LIST_BYTES_MAX = 1 << 20
@@ -22,7 +31,9 @@ Pairs = list[tuple[bytes, bytes]]
 
 
 def pairs(decoder: Decoder, block: bytes) -> Pairs:
-    return [(name, value) for name, value, _, _ in decoder.decode(block)[0]]
+    fields = decoder.decode(block)[0]
+    assert all(entry.size == len(entry.name) + len(value_of(entry)) + 32 for entry in fields)
+    return [(entry.name, value_of(entry)) for entry in fields]
 
 
 def oracle() -> hpack.Decoder:
@@ -83,6 +94,25 @@ class TestAppendixC:
         assert integer(42, 8).hex() == "2a"
 
 
+def in_huffman(text: bytes) -> bytes:
+    """Write a string of a block, of less than 127 bytes."""
+    coded: bytes = hpack.Encoder().huffman_coder.encode(text)
+    return bytes([0x80 | len(coded)]) + coded
+
+
+def length_of(text: bytes) -> int:
+    """Return what measuring says of it."""
+    return -1 - len(text) if any(each in text for each in b"\0\n\r") else len(text)
+
+
+def measured(data: bytes) -> int | None:
+    """Return None of what cannot be decoded."""
+    try:
+        return huffman.measure(data)
+    except huffman.HuffmanError:
+        return None
+
+
 class TestHuffman:
     @given(st.binary(max_size=200))
     def test_any_text_comes_back(self, text: bytes) -> None:
@@ -102,11 +132,17 @@ class TestHuffman:
         except huffman.HuffmanError:
             found = None
         assert found == expected
+        assert measured(data) == (None if expected is None else length_of(expected))
+
+    @given(st.binary(max_size=200))
+    def test_any_text_is_measured(self, text: bytes) -> None:
+        assert measured(hpack.Encoder().huffman_coder.encode(text)) == length_of(text)
 
     def test_padding(self) -> None:
         for refused in (b"\xff", b"\x1f\xff", b"\x18", b"\xff" * 4):
             with pytest.raises(huffman.HuffmanError):
                 huffman.decode(refused)
+            assert measured(refused) is None
         assert huffman.decode(b"\x1f") == b"a"
 
 
@@ -182,6 +218,10 @@ class TestKinds:
     )  # fmt: skip
     def test_classified_once(self, name: bytes, value: bytes, kind: int) -> None:
         assert Decoder(LIST_BYTES_MAX).decode(literal(name, value))[0][0][3] == kind
+        block = b"\0" + in_huffman(name) + in_huffman(value)
+        (entry,), _, _ = Decoder(LIST_BYTES_MAX).decode(block)
+        assert entry.kind == (CODED if kind == REGULAR else kind)
+        assert (entry.name, value_of(entry)) == (name, value)
 
     def test_a_pseudo_field_after_a_regular_one_shows_in_the_gist(self) -> None:
         block = literal(b"x", b"y") + literal(b":path", b"/")

@@ -203,9 +203,9 @@ class Journal:
         self._log.reserve([*sizes, *behind], spare=items[0][0] not in NO_SPARE_TYPES)
         made = []
         last = len(items) - 1
-        for index, ((type, payload), parts) in enumerate(zip(items, encoded, strict=True)):
+        for index, (type, payload) in enumerate(items):
             more = index < last or bool(behind)
-            position = self._log.append(type, parts, now_ms, more=more)
+            position = self._log.append(type, encoded[index], now_ms, more=more)
             stamp = Stamp(position, self._log.last_store_ms, HEADER_BYTES + sizes[index])
             made.append(self._apply(self._ways[type].apply, payload, stamp))
         return made

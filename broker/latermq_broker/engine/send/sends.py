@@ -89,8 +89,8 @@ class Sends:
         state.figures.messages_sent += len(positions)
         state.figures.bytes_sent += state.store.log.end - log_end
         return [
-            _sent(position, payload.queue_id, payload.queue_offset, payload.due_ms)
-            for payload, position in zip(payloads, positions, strict=True)
+            _sent(positions[index], payload.queue_id, payload.queue_offset, payload.due_ms)
+            for index, payload in enumerate(payloads)
         ]
 
     def _store_messages(

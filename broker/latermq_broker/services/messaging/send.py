@@ -11,7 +11,14 @@ from typing import Final
 from latermq_broker.config.config import RECORD_BODY_OVERHEAD_BYTES
 from latermq_broker.deferred import Later
 from latermq_broker.engine.outcome.attempts import HISTORY_BYTES_MAX
-from latermq_broker.engine.state.model import Outgoing, PlainMessages, Sent, Topic, level_ms
+from latermq_broker.engine.state.model import (
+    NO_PRIORITY,
+    Outgoing,
+    PlainMessages,
+    Sent,
+    Topic,
+    level_ms,
+)
 from latermq_broker.errors import (
     BodyTooLargeError,
     PropertiesTooLargeError,
@@ -50,6 +57,7 @@ assert _OVERHEAD_BYTES_MAX > PROPERTIES_BYTES_MAX + 4_096
 _SEGMENT_HEAD_BYTES: Final = 8_192
 _RECORD_BYTES: Final = 128  # at most so much is stored beside a message's two slices
 _KEY_BYTES: Final = 8  # and for each of its keys
+tuple_new: Final = tuple.__new__  # as Outgoing(...), without its keyword handling
 
 
 class SendService:
@@ -108,20 +116,22 @@ class SendService:
             if deliver_at_ms:
                 self._rules.check_delivery(deliver_at_ms, wall_ms)
             validate.check_type(topic, DELAY if deliver_at_ms else FIFO if group else NORMAL)
-            outgoing.append(
-                Outgoing(
-                    messages.topic,
-                    stored[: messages.rest_bytes[index]],
-                    stored[messages.rest_bytes[index] :],
-                    messages.ids[index].decode(),
-                    messages.tags[index].decode(),
-                    tuple([key.decode() for key in messages.keys[index]]),
-                    deliver_at_ms,
-                    0,
-                    0,
-                    group,
-                )
+            fields = (
+                messages.topic,
+                stored[: messages.rest_bytes[index]],
+                stored[messages.rest_bytes[index] :],
+                messages.ids[index].decode(),
+                messages.tags[index].decode(),
+                tuple([key.decode() for key in messages.keys[index]]),
+                deliver_at_ms,
+                0,
+                0,
+                group,
+                NO_PRIORITY,
+                "",
+                "",
             )
+            outgoing.append(tuple_new(Outgoing, fields))
         return outgoing
 
     def _admit(self, call: Call, count: int, data: bytes, now_ms: int) -> None:

@@ -227,7 +227,8 @@ def sent_response(outgoing: Sequence[Outgoing], sent: Sequence[Sent]) -> bytes:
     was not stored because of its dedup id, all is said of the first one that had it.
     """
     parts = [wire.OK_FIELD]
-    for message, place in zip(outgoing, sent, strict=True):
+    for index, place in enumerate(sent):
+        message = outgoing[index]
         message_id = (place.first_id or message.message_id).encode()
         size = varint(len(message_id))
         status = DUPLICATE_FIELD if place.first_id else wire.OK_FIELD
@@ -253,7 +254,8 @@ def plain_response(ids: Sequence[bytes], queue_offset: int) -> bytes:
     parts = [wire.OK_FIELD]
     id_bytes = place_bytes = -1
     head = again = b""
-    for message_id, place in zip(ids, varints(queue_offset, len(ids)), strict=True):
+    for index, place in enumerate(varints(queue_offset, len(ids))):
+        message_id = ids[index]
         if len(message_id) != id_bytes or len(place) != place_bytes:
             id_bytes, place_bytes = len(message_id), len(place)
             size = varint(id_bytes)

@@ -98,8 +98,8 @@ class Buckets:
         self.high = positions[-1]
         self.count += len(positions)
         buckets = self.buckets
-        for hash, entry in zip(id_hashes, map(pack_entry, id_hashes, positions), strict=True):
-            buckets[hash & BUCKET_MASK] += entry
+        for index, hash in enumerate(id_hashes):
+            buckets[hash & BUCKET_MASK] += pack_entry(hash, positions[index])
 
     def add_rows(self, rows: Sequence[MessageRow], at: int) -> int:
         """Add messages from `rows[at]` on, until the block is full; how far it came."""

@@ -18,7 +18,7 @@ from latermq_broker.transport.grpc.metadata import (
 from latermq_broker.transport.grpc.one_by_one import OneByOne
 from latermq_broker.transport.grpc.reply_memory import ConnectionReplies
 from latermq_h2.grpc_code import GrpcCode
-from latermq_h2.hpack.fields import REGULAR, Field
+from latermq_h2.hpack.fields import REGULAR, Field, value_of
 from latermq_h2.http2.stream import Stream
 from latermq_h2.messages import Assembly, MessageFault, SingleMessage, grown_bytes
 
@@ -135,7 +135,7 @@ class LeanCall:
             return None
 
     def all_metadata(self) -> list[tuple[str, str | bytes]]:
-        return shown(self._fields, REGULAR)
+        return shown(self._fields)
 
     def remaining_ms(self) -> int | None:
         if self.timeout_ms is None:
@@ -221,9 +221,9 @@ class LeanCall:
 
     def _value(self, name: str) -> bytes | None:
         wanted = name.encode()
-        for field, value, _, kind in self._fields:
-            if field == wanted and kind == REGULAR:
-                return value
+        for entry in self._fields:
+            if entry[0] == wanted and entry[3] <= REGULAR:
+                return value_of(entry)
         return None
 
 

@@ -5,7 +5,7 @@ import re
 from typing import Final
 
 from latermq_h2.hpack.encoder import encode
-from latermq_h2.hpack.fields import Field
+from latermq_h2.hpack.fields import REGULAR, Field, value_of
 
 METADATA_BYTES_MAX: Final = 8 << 10  # of one answer; what clients of gRPC take by default
 BINARY_SUFFIX: Final = "-bin"
@@ -84,13 +84,13 @@ def _decoded(text: bytes) -> bytes:
     return base64.b64decode(text + b"=" * (-len(text) % 4), validate=True)
 
 
-def shown(fields: list[Field], kind: int) -> list[tuple[str, str | bytes]]:
-    """List the fields of this kind as a handler sees them, in order; malformed `-bin` left out."""
+def shown(fields: list[Field]) -> list[tuple[str, str | bytes]]:
+    """List regular fields as a handler sees them, in order; malformed `-bin` are left out."""
     shown_fields: list[tuple[str, str | bytes]] = []
-    for raw_name, value, _, each in fields:
-        if each != kind:
+    for entry in fields:
+        if entry[3] > REGULAR:
             continue
-        name = raw_name.decode("latin-1")
+        name, value = entry[0].decode("latin-1"), value_of(entry)
         if not name.endswith(BINARY_SUFFIX):
             shown_fields.append((name, text_of(value)))
             continue

@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes
 
 from latermq._connection.lean.limits import MESSAGE_BYTES_MAX
 from latermq_h2.grpc_code import GrpcCode
-from latermq_h2.hpack.fields import Field
+from latermq_h2.hpack.fields import Field, value_of
 from latermq_h2.http2.client_connection import ClientConnection
 from latermq_h2.http2.client_streams import ClientStream
 from latermq_h2.http2.frames import ErrorCode
@@ -258,7 +258,7 @@ class Caller:
 
 
 def _text(fields: list[Field]) -> str:
-    for name, value, _, _ in fields:
-        if name == b"grpc-message":
-            return unquote_to_bytes(value).decode("utf-8", "replace")
+    for entry in fields:
+        if entry.name == b"grpc-message":
+            return unquote_to_bytes(value_of(entry)).decode("utf-8", "replace")
     return ""
