@@ -62,8 +62,12 @@ def field(name: bytes, value: bytes) -> Field:
 
 
 def coded_field(name: bytes, coded: bytes) -> Field:
-    """Make a field of a value in the Huffman code, kept so if regular. Raises HuffmanError."""
-    if _kind(name) == REGULAR:
+    """Make a field of a value in the Huffman code, kept so if regular. Raises HuffmanError.
+
+    A long one is decoded here, once: any number of calls can name an entry of the table, and read
+    it, and what decoding it gave is not remembered.
+    """
+    if len(coded) <= huffman.CACHED_TEXT_BYTES_MAX and _kind(name) == REGULAR:
         count = huffman.measure(coded)
         if count >= 0:
             size = len(name) + count + FIELD_OVERHEAD_BYTES

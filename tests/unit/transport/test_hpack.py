@@ -223,6 +223,13 @@ class TestKinds:
         assert entry.kind == (CODED if kind == REGULAR else kind)
         assert (entry.name, value_of(entry)) == (name, value)
 
+    def test_a_long_value_is_decoded_once_however_often_it_is_read(self) -> None:
+        """One byte of a call names an entry of the table."""
+        coded = hpack.Encoder().huffman_coder.encode(b"\xff" * 1_000)
+        block = b"\x40" + literal(b"x", b"")[1:-1] + integer(len(coded), 7, 0x80) + coded
+        decoder = Decoder(LIST_BYTES_MAX)
+        assert [entry.kind for entry in decoder.decode(block + b"\xbe")[0]] == [REGULAR] * 2
+
     def test_a_pseudo_field_after_a_regular_one_shows_in_the_gist(self) -> None:
         block = literal(b"x", b"y") + literal(b":path", b"/")
         assert Decoder(LIST_BYTES_MAX).decode(block)[2].fields == (MISORDERED,)
