@@ -363,11 +363,9 @@ class EngineState:
         """Return the group's next offset on the queue, never below what is retained."""
         if (reader := lite_reader(self, subscription)) is not None:
             return reader.first_unread()
-        queue_id, offset = queue.queue_id, queue.first
-        for known in (subscription.cursors.get(queue_id), subscription.scanned.get(queue_id)):
-            if known is not None and known > offset:
-                offset = known
-        return offset
+        queue_id = queue.queue_id
+        read = subscription.cursors.get(queue_id, 0)
+        return max(queue.first, read, subscription.scanned.get(queue_id, 0))
 
 
 def lite_reader(state: EngineState, subscription: Subscription) -> LiteReader | None:

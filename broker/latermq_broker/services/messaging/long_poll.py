@@ -93,6 +93,10 @@ class LongPolls(Generic[Receiver]):
         groups = self._lines.get(topic)
         return groups is not None and group in groups
 
+    def waits_with(self, group: str, topic: str, filter_key: Hashable) -> bool:
+        """Tell whether somebody with that filter stands in that line."""
+        return filter_key in self._lines.get(topic, {}).get(group, {})
+
     def groups(self, topic: str) -> list[str]:
         """List the groups of which somebody waits for that topic."""
         return list(self._lines.get(topic, ()))

@@ -128,6 +128,10 @@ class Parking(Generic[Found]):
             self._lines.leave(waiter.parked)
             waiter.parked = None
 
+    def waits_with(self, group: str, topic: str, filter_key: Hashable) -> bool:
+        """Tell whether somebody with that filter waits in that line."""
+        return self._lines.waits_with(group, topic, filter_key)
+
     def serve(self, group: str, topic: str) -> None:
         """Let those who wait in this line look once more, in order of arrival."""
         if self._lines.waits(group, topic):

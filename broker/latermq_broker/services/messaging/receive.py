@@ -153,7 +153,11 @@ class ReceiveService:
         if not reads_lite:
             self.parking.serve(receive.group, receive.topic)
         call = caller.call
-        leased = self._lease(self._with_lite_topics(receive) if reads_lite else receive, call)
+        leased = None
+        if reads_lite:
+            leased = self._lease(self._with_lite_topics(receive), call)
+        elif not self._comes_away_empty(receive):
+            leased = self._lease(receive, call)
         if not reads_lite:
             expression = request.filter_expression.expression
             self._sessions.receives(
@@ -183,6 +187,15 @@ class ReceiveService:
         )
         call.on_cancel(partial(self._abandon, receive.group, waiter))
         return waiter.later.then(partial(self._reply_later, topic))
+
+    def _comes_away_empty(self, receive: ReceiveRequest) -> bool:
+        """Tell whether somebody who asks for the same was just given nothing, and waits on."""
+        if self._flow.table.in_flight:
+            return False  # it may have to be refused
+        group = self._engine.catalog.group(receive.group)
+        return _sees_all(group, receive) and self.parking.waits_with(
+            receive.group, receive.topic, receive.filter
+        )
 
     def serve(self, group: str, topic: str) -> None:
         """Let those who wait look once more: what a client may be given has changed."""

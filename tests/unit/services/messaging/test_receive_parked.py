@@ -61,6 +61,20 @@ async def test_one_message_is_one_try_however_many_wait() -> None:
             task.cancel()
 
 
+async def test_who_comes_behind_others_is_not_tried_when_they_came_away_empty() -> None:
+    async with Messaging() as broker:
+        await broker.send(message("orders", b"first"))
+        waiting = [await started(broker) for _ in range(3)]
+        (subscription,) = broker.engine._state.subscriptions.values()
+        before = subscription.turn
+        waiting.append(await started(broker))
+        assert subscription.turn == before + 1  # the first of them, once more
+        waiting.append(await started(broker, tags="a"))
+        assert subscription.turn == before + 3  # and one who asks for something else
+        for task in waiting:
+            task.cancel()
+
+
 async def test_who_waits_is_answered_in_the_turn_of_the_send(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
