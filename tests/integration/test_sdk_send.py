@@ -19,13 +19,22 @@ from support.machine import patient
 from support.wire_client import WireClient
 
 MIB = 1 << 20
-# As Django's async_to_sync does, or a script: each send has an event loop of its own.
 # On one processor gRPC's thread, idle, is the last to run: it told of calls of a loop long closed.
-LOOPS = """
+GRPC_LAST = """
 import asyncio, os, sys
+from datetime import timedelta
 import latermq
 
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+def grpc_last():
+    for thread in os.listdir("/proc/self/task"):
+        if int(thread) != os.getpid():
+            os.sched_setscheduler(int(thread), os.SCHED_IDLE, os.sched_param(0))
+
+"""
+# As Django's async_to_sync does, or a script: each send has an event loop of its own.
+LOOPS = """
 app, mq = latermq.App(), latermq.connect()
 
 @app.listener(sys.argv[1], group=sys.argv[1])
@@ -33,15 +42,36 @@ async def bill(order: str) -> None: ...
 
 for order in "123":
     asyncio.run(bill.send(order))
-    for thread in os.listdir("/proc/self/task"):
-        if int(thread) != os.getpid():
-            os.sched_setscheduler(int(thread), os.SCHED_IDLE, os.sched_param(0))
+    grpc_last()
 asyncio.run(app.close())
 asyncio.run(mq.send(sys.argv[1], b"4"))
 try:
     asyncio.run(mq.send(sys.argv[1], b"5"))
 except RuntimeError as error:
     print(error)
+"""
+# Over grpcio: left while receives wait, closed in another loop, and not used at all.
+ENDS = """
+topic = sys.argv[1]
+
+async def leave():
+    async with latermq.connect(transport="grpcio") as mq:
+        consumers = [mq.simple_consumer(topic, group=topic) for _ in range(3)]
+        waiting = [
+            asyncio.ensure_future(consumer.receive(1, wait=timedelta(seconds=20)))
+            for consumer in consumers
+        ]
+        await mq.send(topic, b"0")
+        grpc_last()
+        await asyncio.sleep(0.2)
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+for _ in range(3):
+    asyncio.run(leave())
+mq, unused = latermq.connect(transport="grpcio"), latermq.connect(transport="grpcio")
+asyncio.run(mq.send(topic, b"1"))
+asyncio.run(mq.close())
+asyncio.run(unused.close())
 """
 
 
@@ -152,7 +182,7 @@ async def test_an_app_sends_from_loop_to_loop_and_a_client_says_that_it_does_not
 ) -> None:
     """The second send was stored, and raised a RuntimeError about futures."""
     ended = subprocess.run(
-        [sys.executable, "-c", LOOPS, name],
+        [sys.executable, "-c", GRPC_LAST + LOOPS, name],
         env={**os.environ, "LATERMQ_ENDPOINT": sdk_broker.endpoint},
         capture_output=True, text=True, timeout=patient(60),
     )  # fmt: skip
@@ -161,6 +191,15 @@ async def test_an_app_sends_from_loop_to_loop_and_a_client_says_that_it_does_not
     async with latermq.connect(sdk_broker.endpoint) as mq:
         found = await receive(mq, name, 4)
     assert sorted(each.body for each in found) == [b"1", b"2", b"3", b"4"]
+
+
+def test_nothing_is_printed_where_grpcio_is_left(sdk_broker: BrokerProcess, name: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", GRPC_LAST + ENDS, name],
+        env={**os.environ, "LATERMQ_ENDPOINT": sdk_broker.endpoint},
+        capture_output=True, text=True, timeout=patient(60),
+    )  # fmt: skip
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 async def test_refusals(sdk_broker: BrokerProcess, name: str) -> None:

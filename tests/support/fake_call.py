@@ -64,8 +64,10 @@ class FakeCall:
     def metadata_bin(self, name: str) -> bytes | None:
         return self._metadata_bin.get(name)
 
-    def all_metadata(self) -> list[tuple[str, str | bytes]]:
-        return [*self._metadata.items(), *self._metadata_bin.items()]
+    def all_metadata(self, prefixes: tuple[str, ...] = ("",)) -> list[tuple[str, str | bytes]]:
+        pairs: list[tuple[str, str | bytes]] = [*self._metadata.items()]
+        pairs += self._metadata_bin.items()
+        return [pair for pair in pairs if pair[0].startswith(prefixes)]
 
     def remaining_ms(self) -> int | None:
         return self._remaining_ms

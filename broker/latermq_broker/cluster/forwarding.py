@@ -77,8 +77,7 @@ class Forwarding:
             return _refused(rpc, f"another shard is to answer this, and does not: {error}")
 
     def _headers(self, call: Call) -> Metadata:
-        carried = [each for each in call.all_metadata() if each[0].startswith(_CARRIED)]
-        return [*carried, (FORWARDED, str(self._own))]
+        return [*call.all_metadata(_CARRIED), (FORWARDED, str(self._own))]
 
 
 def _refused(rpc: Any, why: str) -> bytes:

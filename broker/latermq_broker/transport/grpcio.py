@@ -86,8 +86,9 @@ class GrpcioCall:
         value = self._value(name)
         return value if isinstance(value, bytes) else None
 
-    def all_metadata(self) -> list[tuple[str, str | bytes]]:
-        return [(key, value) for key, value in self._context.invocation_metadata() or ()]
+    def all_metadata(self, prefixes: tuple[str, ...] = ("",)) -> list[tuple[str, str | bytes]]:
+        pairs = self._context.invocation_metadata() or ()
+        return [(key, value) for key, value in pairs if key.startswith(prefixes)]
 
     def remaining_ms(self) -> int | None:
         remaining = self._context.time_remaining()

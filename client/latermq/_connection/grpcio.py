@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from typing import Any, Final
+from weakref import WeakSet
 
 import grpc
 import grpc.aio
@@ -53,13 +54,15 @@ class GrpcTransport:
                 target, credentials_of(tls), options=[*CHANNEL_OPTIONS, *named]
             )
         self._callables: dict[tuple[str, str], Any] = {}
-        self._listening = asyncio.create_task(self._listen(), name=f"latermq grpcio {endpoints}")
+        self._calls: WeakSet[Any] = WeakSet()
+        self._listening: asyncio.Task[None] | None = None  # from the first call on
 
     async def unary(
         self, path: str, request: bytes, metadata: Metadata, timeout: float | None
     ) -> bytes:
         invoke = self._callable("unary_unary", path)
         call = invoke(request, timeout=timeout, metadata=metadata, wait_for_ready=self._waits)
+        self._calls.add(call)
         try:
             answer: bytes = await call
         except grpc.aio.AioRpcError as error:
@@ -73,6 +76,7 @@ class GrpcTransport:
     ) -> AsyncGenerator[bytes, None]:
         invoke = self._callable("unary_stream", path)
         call = invoke(request, timeout=timeout, metadata=metadata, wait_for_ready=self._waits)
+        self._calls.add(call)
         try:
             async for answer in call:
                 yield answer
@@ -84,12 +88,19 @@ class GrpcTransport:
             call.cancel()
 
     def bidi_stream(self, path: str, metadata: Metadata) -> Stream:
-        invoke = self._callable("stream_stream", path)
-        return _GrpcStream(invoke(metadata=metadata, wait_for_ready=self._waits), self)
+        call = self._callable("stream_stream", path)(metadata=metadata, wait_for_ready=self._waits)
+        self._calls.add(call)
+        return _GrpcStream(call, self)
 
     async def close(self) -> None:
-        self._listening.cancel()
-        await asyncio.gather(self._listening, return_exceptions=True)
+        """End what is under way, also from another event loop than the one that it was made in."""
+        listening = self._listening
+        if listening is not None and listening.get_loop() is asyncio.get_running_loop():
+            for call in list(self._calls):  # what they end with comes before what `_listen` asks
+                call.cancel()
+            if not listening.cancelling():
+                listening.cancel()
+            await asyncio.wait([listening])
         await self._channel.close()
 
     async def _listen(self) -> None:
@@ -101,11 +112,15 @@ class GrpcTransport:
         """
         try:
             await asyncio.Event().wait()
-        finally:
+        except asyncio.CancelledError:
             last = self._callable("unary_unary", "/")(b"", timeout=0)
             await asyncio.wait([asyncio.ensure_future(last.code())], timeout=LAST_WORDS_S)
+            raise
 
     def _callable(self, kind: str, path: str) -> Any:
+        if self._listening is None:
+            name = f"latermq grpcio {self._endpoints}"
+            self._listening = asyncio.create_task(self._listen(), name=name)
         key = (kind, path)
         if key not in self._callables:
             make: Callable[[str], Any] = getattr(self._channel, kind)

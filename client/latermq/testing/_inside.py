@@ -50,8 +50,8 @@ class InsideCall:
         value = self._value(name)
         return value if isinstance(value, bytes) else None
 
-    def all_metadata(self) -> list[tuple[str, str | bytes]]:
-        return list(self._metadata)
+    def all_metadata(self, prefixes: tuple[str, ...] = ("",)) -> list[tuple[str, str | bytes]]:
+        return [pair for pair in self._metadata if pair[0].startswith(prefixes)]
 
     def remaining_ms(self) -> int | None:
         if self._end_s is None:

@@ -25,7 +25,7 @@ class Field(NamedTuple):
     """One object, however many blocks refer to it: a plain tuple may be copied where it is read."""
 
     name: bytes
-    value: bytes
+    value: bytes  # in the Huffman code if CODED: see `value_of`
     size: int  # as it is counted
     kind: int
 

@@ -82,8 +82,11 @@ class Call(Protocol):
     def metadata_bin(self, name: str) -> bytes | None:
         """Read the first value of a `-bin` header, decoded; None when absent."""
 
-    def all_metadata(self) -> list[tuple[str, str | bytes]]:
-        """List every header that is no pseudo-header, in order, `-bin` ones decoded, each value."""
+    def all_metadata(self, prefixes: tuple[str, ...] = ("",)) -> list[tuple[str, str | bytes]]:
+        """List the headers whose names begin so, in order, `-bin` ones decoded, each value.
+
+        Pseudo-headers are none.
+        """
 
     def remaining_ms(self) -> int | None:
         """Count the milliseconds until the caller's deadline, at least 0.

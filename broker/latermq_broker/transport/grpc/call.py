@@ -134,8 +134,8 @@ class LeanCall:
         except ValueError:
             return None
 
-    def all_metadata(self) -> list[tuple[str, str | bytes]]:
-        return shown(self._fields)
+    def all_metadata(self, prefixes: tuple[str, ...] = ("",)) -> list[tuple[str, str | bytes]]:
+        return shown(self._fields, prefixes)
 
     def remaining_ms(self) -> int | None:
         if self.timeout_ms is None:

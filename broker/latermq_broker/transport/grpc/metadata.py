@@ -84,13 +84,18 @@ def _decoded(text: bytes) -> bytes:
     return base64.b64decode(text + b"=" * (-len(text) % 4), validate=True)
 
 
-def shown(fields: list[Field]) -> list[tuple[str, str | bytes]]:
-    """List regular fields as a handler sees them, in order; malformed `-bin` are left out."""
+def shown(fields: list[Field], prefixes: tuple[str, ...]) -> list[tuple[str, str | bytes]]:
+    """List regular fields as a handler sees them, in order; malformed `-bin` are left out.
+
+    Args:
+        prefixes: their names begin with one of these; no other value is decoded.
+    """
     shown_fields: list[tuple[str, str | bytes]] = []
     for entry in fields:
-        if entry[3] > REGULAR:
+        name = entry[0].decode("latin-1")
+        if entry[3] > REGULAR or not name.startswith(prefixes):
             continue
-        name, value = entry[0].decode("latin-1"), value_of(entry)
+        value = value_of(entry)
         if not name.endswith(BINARY_SUFFIX):
             shown_fields.append((name, text_of(value)))
             continue
