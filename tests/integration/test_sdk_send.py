@@ -75,6 +75,17 @@ asyncio.run(unused.close())
 """
 
 
+def printed_by(script: str, broker: BrokerProcess, name: str) -> str:
+    """Run a script in a process of its own, which must say nothing on standard error."""
+    ended = subprocess.run(
+        [sys.executable, "-c", GRPC_LAST + script, name],
+        env={**os.environ, "LATERMQ_ENDPOINT": broker.endpoint},
+        capture_output=True, text=True, timeout=patient(60),
+    )  # fmt: skip
+    assert (ended.returncode, ended.stderr) == (0, "")
+    return ended.stdout
+
+
 async def receive(mq: latermq.Client, name: str, count: int) -> list[latermq.Delivery]:
     """Take `count` messages and acknowledge them."""
     found: list[latermq.Delivery] = []
@@ -146,7 +157,7 @@ async def test_a_batch_is_stored_in_order(sdk_broker: BrokerProcess, name: str) 
 
 
 async def test_a_dedup_id_is_stored_once(sdk_broker: BrokerProcess, name: str) -> None:
-    """Of sends one after another, at a time, in a batch; each is told of the first."""
+    """Send one id after another, at a time and in a batch: each send is told of the first."""
     later = timedelta(milliseconds=1)
     async with latermq.connect(sdk_broker.endpoint) as mq:
         first = await mq.send(name, b"one", dedup_id="1")
@@ -181,25 +192,15 @@ async def test_an_app_sends_from_loop_to_loop_and_a_client_says_that_it_does_not
     sdk_broker: BrokerProcess, name: str
 ) -> None:
     """The second send was stored, and raised a RuntimeError about futures."""
-    ended = subprocess.run(
-        [sys.executable, "-c", GRPC_LAST + LOOPS, name],
-        env={**os.environ, "LATERMQ_ENDPOINT": sdk_broker.endpoint},
-        capture_output=True, text=True, timeout=patient(60),
-    )  # fmt: skip
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert ended.stdout.startswith("this client belongs to the event loop that it was first used")
+    printed = printed_by(LOOPS, sdk_broker, name)
+    assert printed.startswith("this client belongs to the event loop that it was first used")
     async with latermq.connect(sdk_broker.endpoint) as mq:
         found = await receive(mq, name, 4)
     assert sorted(each.body for each in found) == [b"1", b"2", b"3", b"4"]
 
 
 def test_nothing_is_printed_where_grpcio_is_left(sdk_broker: BrokerProcess, name: str) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", GRPC_LAST + ENDS, name],
-        env={**os.environ, "LATERMQ_ENDPOINT": sdk_broker.endpoint},
-        capture_output=True, text=True, timeout=patient(60),
-    )  # fmt: skip
-    assert (ended.returncode, ended.stderr) == (0, "")
+    assert printed_by(ENDS, sdk_broker, name) == ""
 
 
 async def test_refusals(sdk_broker: BrokerProcess, name: str) -> None:

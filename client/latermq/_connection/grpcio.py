@@ -60,9 +60,7 @@ class GrpcTransport:
     async def unary(
         self, path: str, request: bytes, metadata: Metadata, timeout: float | None
     ) -> bytes:
-        invoke = self._callable("unary_unary", path)
-        call = invoke(request, timeout=timeout, metadata=metadata, wait_for_ready=self._waits)
-        self._calls.add(call)
+        call = self._begin("unary_unary", path, request, timeout=timeout, metadata=metadata)
         try:
             answer: bytes = await call
         except grpc.aio.AioRpcError as error:
@@ -74,9 +72,7 @@ class GrpcTransport:
     async def server_stream(
         self, path: str, request: bytes, metadata: Metadata, timeout: float | None
     ) -> AsyncGenerator[bytes, None]:
-        invoke = self._callable("unary_stream", path)
-        call = invoke(request, timeout=timeout, metadata=metadata, wait_for_ready=self._waits)
-        self._calls.add(call)
+        call = self._begin("unary_stream", path, request, timeout=timeout, metadata=metadata)
         try:
             async for answer in call:
                 yield answer
@@ -88,9 +84,7 @@ class GrpcTransport:
             call.cancel()
 
     def bidi_stream(self, path: str, metadata: Metadata) -> Stream:
-        call = self._callable("stream_stream", path)(metadata=metadata, wait_for_ready=self._waits)
-        self._calls.add(call)
-        return _GrpcStream(call, self)
+        return _GrpcStream(self._begin("stream_stream", path, metadata=metadata), self)
 
     async def close(self) -> None:
         """End what is under way, also from another event loop than the one that it was made in."""
@@ -117,10 +111,16 @@ class GrpcTransport:
             await asyncio.wait([asyncio.ensure_future(last.code())], timeout=LAST_WORDS_S)
             raise
 
-    def _callable(self, kind: str, path: str) -> Any:
+    def _begin(self, kind: str, path: str, *request: bytes, **options: Any) -> Any:
+        """Make a call, which ends with the transport at the latest."""
         if self._listening is None:
             name = f"latermq grpcio {self._endpoints}"
             self._listening = asyncio.create_task(self._listen(), name=name)
+        call = self._callable(kind, path)(*request, wait_for_ready=self._waits, **options)
+        self._calls.add(call)
+        return call
+
+    def _callable(self, kind: str, path: str) -> Any:
         key = (kind, path)
         if key not in self._callables:
             make: Callable[[str], Any] = getattr(self._channel, kind)

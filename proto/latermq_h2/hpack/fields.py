@@ -55,7 +55,7 @@ def field(name: bytes, value: bytes) -> Field:
     Blanks around a value are let through, as gRPC does: its clients send what users set.
     """
     kind = _kind(name)
-    if 0 in value or 10 in value or 13 in value:
+    if 0 in value or 10 in value or 13 in value:  # huffman.NO_FIELD
         kind = INVALID
     size = len(name) + len(value) + FIELD_OVERHEAD_BYTES
     return tuple_new(Field, (name, value, size, kind))

@@ -154,14 +154,12 @@ class Automaton:
         return row
 
     def _measure(self, start: int) -> bytes:
-        nodes, added = bytearray(), bytearray()
-        for step in self._rows[start] or self._row(start):
-            node, symbols = step or (0, b"")
-            forbidden = any(symbol in NO_FIELD for symbol in symbols)
-            nodes.append(node)
-            added.append(
-                _BROKEN if step is None else len(symbols) | (_FORBIDDEN if forbidden else 0)
-            )
+        nodes, added = bytearray(256), bytearray([_BROKEN]) * 256
+        for byte, step in enumerate(self._rows[start] or self._row(start)):
+            if step is not None:
+                nodes[byte], symbols = step
+                forbidden = any(symbol in NO_FIELD for symbol in symbols)
+                added[byte] = len(symbols) | (_FORBIDDEN if forbidden else 0)
         row = self._measures[start] = bytes(nodes + added)
         return row
 

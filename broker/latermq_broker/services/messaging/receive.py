@@ -150,15 +150,14 @@ class ReceiveService:
             connection_id, user = caller.call.connection_id, receive.user
             self.parking.check(receive.group, caller.client_id, connection_id, user)
         reads_lite = self._reads_lite(receive, caller)
-        if not reads_lite:
-            self.parking.serve(receive.group, receive.topic)
         call = caller.call
         leased = None
         if reads_lite:
             leased = self._lease(self._with_lite_topics(receive), call)
-        elif not self._comes_away_empty(receive):
-            leased = self._lease(receive, call)
-        if not reads_lite:
+        else:
+            self.parking.serve(receive.group, receive.topic)
+            if not self._comes_away_empty(receive):
+                leased = self._lease(receive, call)
             expression = request.filter_expression.expression
             self._sessions.receives(
                 receive.client_id, receive.group, receive.topic, receive.filter, expression,

@@ -9,6 +9,7 @@ import pytest
 
 from latermq_broker.config.config import CatalogConfig, Flush, ServerConfig, StoreConfig
 from latermq_broker.engine.state.model import Ready, TopicType
+from latermq_broker.engine.state.state import Subscription
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from support.engine_rig import START_MS
 from support.fake_call import FakeCall
@@ -36,6 +37,16 @@ async def ended(task: "asyncio.Task[Received]") -> list[bytes]:
     return [one.body for one in task.result().messages]
 
 
+async def line_behind_one(
+    broker: Messaging, count: int
+) -> "tuple[list[asyncio.Task[Received]], Subscription]":
+    """Begin `count` receives, of which the first gets b"first" and the others wait."""
+    await broker.send(message("orders", b"first"))
+    receives = [await started(broker) for _ in range(count)]
+    (subscription,) = broker.engine._state.subscriptions.values()
+    return receives, subscription
+
+
 async def test_what_is_there_is_given_at_once_and_not_waited_to_fill_up() -> None:
     async with Messaging() as broker:
         await broker.send(message("orders", b"x"))
@@ -46,9 +57,7 @@ async def test_what_is_there_is_given_at_once_and_not_waited_to_fill_up() -> Non
 
 async def test_one_message_is_one_try_however_many_wait() -> None:
     async with Messaging() as broker:
-        await broker.send(message("orders", b"first"))
-        waiting = [await started(broker) for _ in range(4)]
-        (subscription,) = broker.engine._state.subscriptions.values()
+        waiting, subscription = await line_behind_one(broker, 4)
         before = subscription.turn
         await broker.send(message("orders", b"x"))
         await broker.settle()
@@ -63,9 +72,7 @@ async def test_one_message_is_one_try_however_many_wait() -> None:
 
 async def test_who_comes_behind_others_is_not_tried_when_they_came_away_empty() -> None:
     async with Messaging() as broker:
-        await broker.send(message("orders", b"first"))
-        waiting = [await started(broker) for _ in range(3)]
-        (subscription,) = broker.engine._state.subscriptions.values()
+        waiting, subscription = await line_behind_one(broker, 3)
         before = subscription.turn
         waiting.append(await started(broker))
         assert subscription.turn == before + 1  # the first of them, once more
