@@ -1,14 +1,12 @@
 """For every suite."""
 
 import signal
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
 
 from support import machine
-from support.native import refuse_patches, small_limits
-from support.small_runs import small_runs
+from support.native import refuse_patches
 
 # Found by its entry point, too; here for an environment that was installed before there was one.
 pytest_plugins = ["latermq.testing.plugin"]
@@ -47,10 +45,3 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         own = item.get_closest_marker("timeout")
         seconds, how = (float(own.args[0]), own.kwargs) if own else (usual_s, {})
         item.add_marker(pytest.mark.timeout(machine.patient(seconds), **how), append=False)
-
-
-@pytest.fixture(name="small_runs", scope="module")
-def small_runs_for_the_module() -> Iterator[None]:
-    with small_limits() as assign:
-        small_runs(assign)
-        yield

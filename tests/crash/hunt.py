@@ -8,7 +8,6 @@ import sys
 from traceback import extract_tb
 
 from support.simulation import Simulation
-from support.small_runs import small_runs
 
 LIVES = 25  # of a history
 IMAGE_SHARE = 0.045
@@ -29,7 +28,6 @@ def hunt(first: int, histories: int) -> str:
 
 def main() -> None:
     logging.disable()
-    small_runs()
     print(hunt(int(sys.argv[1]), int(sys.argv[2])))
 
 

@@ -24,7 +24,6 @@ from crash.test_kill import FLUSHES, kill_history
 from support.broker_nursery import Nursery
 from support.ledger import Ledger
 from support.simulation import Simulation
-from support.small_runs import small_runs
 
 LIVES: Final = 25  # of one history
 KILLED_SHARE: Final = 20  # one history of so many is of real processes
@@ -113,7 +112,6 @@ def table(results: list[Result]) -> str:
 def main() -> int:
     rounds = int(os.environ.get("ROUNDS", "10000"))
     seed = int(os.environ.get("SEED", "1"))
-    small_runs()
     KEPT.parent.mkdir(parents=True, exist_ok=True)
     last = seed + -(-rounds // LIVES)
     results = kept(seed, last)

@@ -17,8 +17,6 @@ from latermq_broker.store.offline.inspect import verify_directory
 from support.simulation import DIRECTORY, ERRORS, Simulation
 from support.torn_files import LIE, Fault, TornFiles
 
-pytestmark = pytest.mark.usefixtures("small_runs")
-
 STEPS: Final = 110
 SEED: Final = 31  # one life with sends, leases, redrives, moved offsets and two segments
 LIE_SEEDS: Final = (11, 13)

@@ -12,8 +12,6 @@ import pytest
 
 from support.simulation import Simulation
 
-pytestmark = pytest.mark.usefixtures("small_runs")
-
 HISTORIES: Final = 45
 LIVES: Final = 25  # of each
 IMAGES_MIN: Final = 2_000  # of all

@@ -12,12 +12,6 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-from latermq_broker.engine.receive import ordered_lane
-from latermq_broker.store.derived import message_index
-from property.conftest import BLOCK_ENTRIES
-from support.native import small_limits
-from support.small_runs import small_runs
-
 
 def hunt(machine: type[RuleBasedStateMachine], seed: int, examples: int) -> str:
     begun = 0
@@ -53,13 +47,7 @@ def hunt(machine: type[RuleBasedStateMachine], seed: int, examples: int) -> str:
 def main() -> None:
     module, name = sys.argv[1].split(":")
     logging.disable()
-    with small_limits() as assign:
-        assign(message_index, "BLOCK_ENTRIES", BLOCK_ENTRIES)
-        if name == "EngineMachine":
-            small_runs(assign)
-            assign(ordered_lane, "SCAN_MAX", 4)
-            assign(ordered_lane, "SCANNED_UNWRITTEN_MAX", 2)
-        print(hunt(getattr(import_module(module), name), int(sys.argv[2]), int(sys.argv[3])))
+    print(hunt(getattr(import_module(module), name), int(sys.argv[2]), int(sys.argv[3])))
 
 
 if __name__ == "__main__":

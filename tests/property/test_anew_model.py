@@ -34,6 +34,7 @@ from latermq_proto.apache.rocketmq.v2.definition_pb2 import SystemProperties
 from support.engine_facts import facts
 from support.engine_rig import EngineRig, do_due
 from support.memory_files import MemoryFiles, lose_checkpoints
+from support.small_bounds import MODEL_STORE
 
 TOPICS = ("orders", "alarms")
 GROUPS = ("billing", "audit")
@@ -58,7 +59,9 @@ class AnewRules(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.rig = EngineRig(
-            delivery=DeliveryConfig(max_attempts=3), catalog=CatalogConfig(default_queue_count=2)
+            store=MODEL_STORE,
+            delivery=DeliveryConfig(max_attempts=3),
+            catalog=CatalogConfig(default_queue_count=2),
         )
         self.engine.topics.create(TOPICS[0], TopicType.FIFO, 2, self.rig.now_ms)
         self.engine.topics.create(TOPICS[1], TopicType.LITE, 0, self.rig.now_ms)

@@ -10,6 +10,7 @@ from latermq_broker.engine.state.model import Outgoing
 from latermq_broker.store.offline.inspect import verify_directory
 from latermq_broker.store.records.dedup_records import dedup_key
 from support.engine_rig import EngineRig, short_store
+from support.small_bounds import SMALL_BLOCKS, bounded
 from support.torn_files import TornFiles
 
 SEEDS: Final = 3
@@ -18,7 +19,8 @@ DEDUP: Final = DedupConfig(window_ms=3_600_000)
 
 
 def rig_of(files: TornFiles) -> EngineRig:
-    return EngineRig(files=files, dedup=DEDUP, store=short_store(retention_ms=0))
+    store = bounded(short_store(retention_ms=0), SMALL_BLOCKS)
+    return EngineRig(files=files, dedup=DEDUP, store=store)
 
 
 def stored(rig: EngineRig) -> list[tuple[str, str]]:

@@ -12,9 +12,6 @@ between. Where each invariant of docs/reliability.md is asserted:
     I6      look                                I11  replays_agree        I12  recovered
 """
 
-from collections.abc import Iterator
-
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
@@ -22,7 +19,6 @@ from hypothesis.stateful import invariant, rule
 from latermq_broker.delivery.filters.filter import hash64
 from latermq_broker.delivery.halves import HalfState
 from latermq_broker.delivery.order.fifo import MessageGroup
-from latermq_broker.engine.receive import leasing, ordered_lane
 from latermq_broker.engine.state.model import DeadFilter, PendingFilter, PendingKind
 from property.broker_rules import BrokerRules
 from property.client_rules import SORTS
@@ -31,11 +27,7 @@ from property.operator_rules import OperatorRules
 from property.progress_rules import NAMES, ProgressRules
 from support.engine_bench import KEYS
 from support.group_model import IN_HAND, Group, Where
-from support.native import small_limits
 from support.recount import check_uses
-
-pytestmark = pytest.mark.usefixtures("small_runs", "short_scans")
-
 
 SELDOM = [
     *(
@@ -193,16 +185,6 @@ def check_gate(group: Group, gates: dict[int, MessageGroup]) -> None:
         assert gate.busy == sum(held.state in IN_HAND for held in mine)
         assert bool(gate.parked) == bool(group.parked(key))
         assert live or len(gate.held) or gate.parked
-
-
-@pytest.fixture(autouse=True, scope="module")
-def short_scans() -> Iterator[None]:
-    """A few entries at a time, so that examples reach the ends of scans."""
-    with small_limits() as assign:
-        assign(ordered_lane, "SCAN_MAX", 4)
-        assign(ordered_lane, "SCANNED_UNWRITTEN_MAX", 2)
-        assert leasing.SCAN_MAX > 4
-        yield
 
 
 TestShortLives = EngineMachine.TestCase

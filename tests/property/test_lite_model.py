@@ -18,6 +18,7 @@ from latermq_broker.engine.catalog.lites import Begin, Beginning, lite_key
 from latermq_broker.engine.state.model import Outgoing, ReceiveRequest, TopicType
 from support.engine_facts import facts
 from support.engine_rig import EngineRig
+from support.small_bounds import MODEL_STORE
 
 PARENT = "chat"
 GROUPS = ("agents", "audit")
@@ -38,7 +39,7 @@ class Known:
 class LiteMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.rig = EngineRig(delivery=DeliveryConfig(max_attempts=ATTEMPTS_MAX))
+        self.rig = EngineRig(store=MODEL_STORE, delivery=DeliveryConfig(max_attempts=ATTEMPTS_MAX))
         self.rig.engine.topics.create(PARENT, TopicType.LITE, 0, self.rig.now_ms)
         for group in GROUPS:
             self.rig.engine.lites.bind(group, PARENT, self.rig.now_ms)

@@ -17,6 +17,7 @@ from latermq_broker.engine.state.model import Delivered, Outgoing, TopicType
 from support.engine_facts import facts as engine_facts
 from support.engine_facts import newest_letter
 from support.engine_rig import EngineRig
+from support.small_bounds import MODEL_STORE
 
 TOPIC = "alarms"
 GROUP = "billing"
@@ -47,6 +48,7 @@ class PriorityMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.rig = EngineRig(
+            store=MODEL_STORE,
             delivery=DeliveryConfig(max_attempts=ATTEMPTS_MAX),
             catalog=CatalogConfig(default_queue_count=1),
         )

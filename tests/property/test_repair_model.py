@@ -10,7 +10,6 @@ import json
 from random import Random
 from typing import Final
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
@@ -36,8 +35,6 @@ from support.engine_rig import do_due
 from support.group_model import Where
 from support.memory_files import MemoryFiles, lose_checkpoints
 from support.recount import recount_lossy
-
-pytestmark = pytest.mark.usefixtures("small_runs")
 
 SECTOR_BYTES: Final = 512
 END: Final = 1 << 60

@@ -14,11 +14,13 @@ from latermq_broker.errors import StoreError
 from latermq_broker.store.offline.inspect import verify_directory
 from support.engine_rig import EngineRig, short_store
 from support.recount import check_uses
+from support.small_bounds import SMALL_BLOCKS, bounded
 from support.torn_files import Fault, TornFiles
 
 HOUR_MS: Final = 3_600_000
 DATA: Final = EngineRig.DIRECTORY
 SEEDS: Final = 6
+STORE: Final = bounded(short_store(dead_letter_retention_ms=24 * HOUR_MS), SMALL_BLOCKS)
 FAILURE: Final = Failure("ValueError", "bad", "", "")
 
 
@@ -79,7 +81,7 @@ def retain(rig: EngineRig) -> None:
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_power_lost_after_any_call(seed: int) -> None:
     files = TornFiles()
-    rig = EngineRig(files=files, store=short_store(dead_letter_retention_ms=24 * HOUR_MS))
+    rig = EngineRig(files=files, store=STORE)
     rig.engine.retention.step_cost = 1_000
     precious(rig)
     images = 0
@@ -125,7 +127,7 @@ def test_every_call_fails(error: int, persistent: bool) -> None:
     while fired:
         at += 1
         files = TornFiles()
-        rig = EngineRig(files=files, store=short_store(dead_letter_retention_ms=24 * HOUR_MS))
+        rig = EngineRig(files=files, store=STORE)
         precious(rig)
         files.fault = Fault(files.calls + at, error, persistent)
         with suppress(StoreError, OSError):

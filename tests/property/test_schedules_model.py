@@ -16,6 +16,7 @@ from latermq_broker.config.config import SchedulesConfig
 from latermq_broker.engine.send.scheduled_sends import LATE_MS_MAX
 from support.engine_facts import facts
 from support.schedule_rig import ScheduleRig
+from support.small_bounds import MODEL_STORE
 
 NAMES = ("a", "b", "c")
 CATCH_UP_MS = 200_000
@@ -37,7 +38,10 @@ class Known:
 class ScheduleMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.rig = ScheduleRig(schedules=SchedulesConfig(count_max=3, catch_up_ms_max=CATCH_UP_MS))
+        self.rig = ScheduleRig(
+            store=MODEL_STORE,
+            schedules=SchedulesConfig(count_max=3, catch_up_ms_max=CATCH_UP_MS),
+        )
         self.known: dict[str, Known] = {}
         self.expected: list[tuple[int, str]] = []
 

@@ -15,7 +15,6 @@ from support.driven_standby import LAID_OUT, DrivenStandby, ShippedLog, sections
 from support.memory_files import MemoryFiles
 from support.sim_desk import imagine
 from support.simulation import Simulation, settled
-from support.small_runs import small_runs
 
 SEEDS: Final = range(8)
 STEPS: Final = 240
@@ -72,11 +71,6 @@ class Owned(Simulation):
             log.prepare_next()
         else:
             log.row.prepare_spare()
-
-
-@pytest.fixture(autouse=True)
-def _runs() -> None:
-    small_runs()
 
 
 async def live(seed: int) -> None:

@@ -14,6 +14,7 @@ from latermq_broker.engine.state.model import DeadFilter, Failure, Outgoing, Top
 from support.engine_facts import facts
 from support.engine_rig import EngineRig
 from support.recount import check_uses
+from support.small_bounds import MODEL_STORE
 
 ATTEMPTS_MAX = 4
 ALONE_FROM = 3
@@ -35,7 +36,7 @@ class Sent:
 class StrictMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.rig = EngineRig(strict=True)
+        self.rig = EngineRig(store=MODEL_STORE, strict=True)
         engine = self.rig.engine
         engine.topics.create("orders", TopicType.FIFO, 1, self.rig.now_ms)
         engine.groups.create(

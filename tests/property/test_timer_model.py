@@ -1,39 +1,29 @@
 """The timer against a sorted list: nothing early, nothing lost, in order."""
 
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from latermq_broker.schedule import minutes, near, timer
+from latermq_broker.config.core_bounds import TimerBounds
 from latermq_broker.schedule.run_file import RunFile, encode_run
 from latermq_broker.schedule.timer import Timer
 from latermq_broker.store.files import OpenMode
 from support.memory_files import MemoryFiles
-from support.native import small_limits
 
 MINUTE_MS = 60_000
 RUNS = Path("/timer")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def small_runs() -> Iterator[None]:
-    """A run for a handful of entries, so that every example has some."""
-    with small_limits() as assign:
-        assign(minutes, "RUN_ENTRIES_MIN", 4)
-        assign(near, "CHUNK", 3)
-        assign(near, "SLICE", 3)
-        assign(timer, "LOAD_BUDGET", 1_000_000)
-        yield
+BOUNDS: Final = TimerBounds(  # a run for a handful of entries, so that every example has some
+    slice_entries=3, question_entries=1_000_000, chunk_entries=3, run_entries_min=4
+)
 
 
 class TimerMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.timer = Timer()
+        self.timer = Timer(BOUNDS)
         self.armed: set[tuple[int, int]] = set()
         self.now_ms = 10 * MINUTE_MS + 17
         self.next_position = 64
@@ -115,7 +105,7 @@ class TimerMachine(RuleBasedStateMachine):
             run.close()
         sections = self.timer.snapshot()
         names = [run.name for run in self.timer.far.runs]
-        self.timer = Timer()
+        self.timer = Timer(BOUNDS)
         self.timer.restore(sections, [RunFile.open(self.files, RUNS, name) for name in names])
 
     def write_run(self, minutes: list[tuple[int, list[bytes]]]) -> RunFile:

@@ -107,10 +107,12 @@ def _slow_down(sync_s: float) -> None:
 
 def _serve(channel: socket.socket) -> None:
     from latermq_broker import runtime  # noqa: F401  what every broker needs, imported once
+    from latermq_broker.config import toml_file
     from latermq_cli.__main__ import main
-    from support.small_runs import small_runs
+    from support.small_bounds import with_small_runs
 
-    small_runs()
+    build = toml_file._build
+    toml_file._build = lambda chosen: with_small_runs(build(chosen))
 
     while True:
         request, fds, _, _ = socket.recv_fds(channel, MESSAGE_BYTES_MAX, 2)

@@ -43,6 +43,7 @@ from support.engine_rig import do_due, short_store
 from support.group_model import IN_HAND, RENEWED_MS_MAX, UNWANTED_MS, Group, Held, Message, Where
 from support.memory_files import MemoryFiles, lose_checkpoints
 from support.recount import check_uses
+from support.small_bounds import SHORT_SCANS, SMALL_RUNS, bounded
 
 DIRECTORY: Final = Path("/data")
 TOPIC: Final = "orders"
@@ -56,16 +57,20 @@ LOST: Final = "lost"  # a dedup id of what is never written
 
 def config(retention_ms: int, unread_ms: int | None = None) -> Config:
     return Config(
-        store=short_store(
-            retention_ms=retention_ms,
-            unread_retention_ms=retention_ms if unread_ms is None else unread_ms,
-            dead_letter_retention_ms=LETTERS_MS,
+        store=bounded(
+            short_store(
+                retention_ms=retention_ms,
+                unread_retention_ms=retention_ms if unread_ms is None else unread_ms,
+                dead_letter_retention_ms=LETTERS_MS,
+            ),
+            SMALL_RUNS,
         ),
         delivery=DeliveryConfig(
             max_attempts=3,
             held_messages_max=HELD_MAX,
             auto_renew_total_ms_max=RENEWED_MS_MAX,
             unwanted_retry_ms_max=UNWANTED_MS,
+            bounds=SHORT_SCANS,
         ),
         transaction=TransactionConfig(
             first_check_ms=FIRST_CHECK_MS,

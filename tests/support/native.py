@@ -2,8 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final
 
@@ -28,22 +27,6 @@ def refuse_patches() -> None:
         patched(self, target, *rest, **options)
 
     pytest.MonkeyPatch.setattr = setattr  # type: ignore[method-assign]
-
-
-@contextmanager
-def small_limits() -> Iterator[Callable[[object, str, object], None]]:
-    """What makes limits that are not Final small for a while, so that short lives meet them."""
-    changed: list[tuple[object, str, object]] = []
-
-    def assign(owner: object, name: str, value: object) -> None:
-        changed.append((owner, name, getattr(owner, name)))
-        setattr(owner, name, value)
-
-    try:
-        yield assign
-    finally:
-        for owner, name, value in reversed(changed):
-            setattr(owner, name, value)
 
 
 def _is_compiled(module: str) -> bool:

@@ -49,7 +49,7 @@ from support.sim_desk import (
     UNWANTED_MS,
     imagine,
 )
-from support.small_runs import small_runs
+from support.small_bounds import SMALL_RUNS, bounded
 from support.torn_files import SHORT_WRITE, Death, Fault, TornFiles
 
 DIRECTORY: Final = EngineRig.DIRECTORY
@@ -92,7 +92,7 @@ class Simulation:
         store = short_store(retention_ms=retention_ms, dead_letter_retention_ms=1 << 40)
         object.__setattr__(store, "flush", random.choice((Flush.ASYNC, Flush.SYNC)))
         self.config = Config(
-            store=store,
+            store=bounded(store, SMALL_RUNS),
             delivery=DeliveryConfig(
                 auto_renew_lease_ms=AUTO_RENEW_MS,
                 auto_renew_total_ms_max=AUTO_RENEWED_MS,
@@ -376,7 +376,6 @@ def settled(engine: Engine, now_ms: int) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    small_runs()
     simulation = Simulation(int(sys.argv[1]))
     simulation.run(int(sys.argv[2]) if len(sys.argv) > 2 else 25)
     print(simulation.ledger.summary(), simulation.images, "images", dict(simulation.faults))

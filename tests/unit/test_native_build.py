@@ -8,9 +8,6 @@ from typing import Final
 import pytest
 
 import native_build
-from latermq_broker.schedule.minutes import Minutes
-from support.native import small_limits
-from support.small_runs import small_runs
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 TAKEN_OTHERWISE: Final = re.compile(
@@ -103,12 +100,3 @@ def test_nothing_that_is_taken_otherwise_is_compiled() -> None:
     for name in native_build.sources(ROOT):
         text = (ROOT / name).read_text(encoding="utf-8")
         assert not TAKEN_OTHERWISE.search(text), name
-
-
-def test_limits_that_tests_make_small_become_small_in_both_builds() -> None:
-    with small_limits() as assign:
-        small_runs(assign)
-        minutes = Minutes()
-        for packed in range(5):
-            minutes.add(7, packed)
-        assert len(minutes.freeze()) == 1

@@ -23,11 +23,15 @@ CLASS_METHODS_MAX: Final = 20
 FOLDER_MODULES_MAX: Final = 16
 ASSERTS_MIN: Final = 0.2  # a function, where what is asked for must never be half done
 ASSERTED: Final = ("broker/latermq_broker/delivery", "broker/latermq_broker/engine/journal")
+CORE: Final = tuple(
+    f"broker/latermq_broker/{room}" for room in ("delivery", "engine", "schedule", "store")
+)
 ROOMED: Final = ("broker", "client", "proto")  # folders of modules with rooms
 
 GENERATED: Final = re.compile(r"_pb2(_grpc)?\.pyi?$")
 EXCEPTIONS: Final = {"allow_indirect_imports", "exhaustive_ignores", "ignore_imports"}
 TEXT_SUFFIXES: Final = {".md", ".proto", ".py", ".pyi", ".toml", ".txt", ".yaml", ".yml", ""}
+CONSTANT: Final = re.compile(r"[A-Z][A-Z0-9_]+")
 NAMELESS_MODULES: Final = {"utils", "util", "helpers", "helper", "common", "base", "misc"}
 NAMELESS_CLASSES: Final = re.compile(r"(Manager|Impl|Utils?|Helpers?)$")
 # Spelled in pieces, so that this file does not find itself.
@@ -270,6 +274,18 @@ def few_asserts() -> Iterator[str]:
             yield f"{room}: {nodes[ast.Assert]} asserts in {functions} functions"
 
 
+def changeable_constants() -> Iterator[str]:
+    """What tests want to be another is passed in: compiled, a `Final` is where it is used."""
+    for path, tree in parsed():
+        if not any(path.is_relative_to(ROOT / room) for room in CORE):
+            continue
+        for node in tree.body:
+            names = node.targets if isinstance(node, ast.Assign) else ()
+            for name in (name.id for name in names if isinstance(name, ast.Name)):
+                if CONSTANT.fullmatch(name):
+                    yield f"{at(path, node.lineno)}: {name} is not Final"
+
+
 def text_lines() -> Iterator[tuple[Path, int, str]]:
     for path in tracked(*TEXT_SUFFIXES):
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
@@ -302,6 +318,7 @@ RULES: Final[list[Callable[[], Iterator[str]]]] = [
     circles,
     docstrings_about_others,
     few_asserts,
+    changeable_constants,
     long_functions,
     crowded_classes,
     nameless_names,
@@ -346,7 +363,7 @@ def test_every_rule_finds_its_offence(tmp_path: Path, monkeypatch: pytest.Monkey
     )
     careless = tmp_path / ASSERTED[0] / "careless.py"
     careless.parent.mkdir()
-    careless.write_text("def f(): ...\n")
+    careless.write_text("BOUND = 3\n\n\ndef f(): ...\n")
     subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
     assert [rule.__name__ for rule in RULES if not list(rule())] == []

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Final
 
 from latermq_broker.config.config import Config
+from latermq_broker.config.core_bounds import settings_of
 
 LIVE: Final = frozenset({
     "log.level",
@@ -85,7 +86,7 @@ def _values(config: Config) -> dict[str, object]:
     return {
         f"{section.name}.{setting.name}": getattr(getattr(config, section.name), setting.name)
         for section in fields(config)
-        for setting in fields(getattr(config, section.name))
+        for setting in settings_of(getattr(config, section.name))
     }
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, get_type_hints
 
 from latermq_broker.config.config import Config
+from latermq_broker.config.core_bounds import settings_of
 from latermq_broker.errors import ConfigError
 
 ENVIRONMENT_PREFIX: Final = "LATERMQ_"
@@ -52,7 +53,7 @@ def to_toml(config: Config) -> str:
     for section in dataclasses.fields(config):
         lines += ["", f"[{section.name}]"] if lines else [f"[{section.name}]"]
         values = getattr(config, section.name)
-        for setting in dataclasses.fields(values):
+        for setting in settings_of(values):
             value = getattr(values, setting.name)
             if setting.repr or not value:
                 lines.append(f"{setting.name} = {_toml(value)}")
@@ -64,8 +65,9 @@ def to_toml(config: Config) -> str:
 def _settings() -> Iterator[tuple[str, Any]]:
     """Yield `section.setting` and its type."""
     for section, section_class in get_type_hints(Config).items():
-        for setting, kind in get_type_hints(section_class).items():
-            yield f"{section}.{setting}", kind
+        kinds = get_type_hints(section_class)
+        for setting in settings_of(section_class):
+            yield f"{section}.{setting.name}", kinds[setting.name]
 
 
 def _build(chosen: Mapping[str, Any]) -> Config:

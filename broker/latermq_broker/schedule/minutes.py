@@ -12,17 +12,15 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
+from latermq_broker.config.core_bounds import TimerBounds
 from latermq_broker.schedule.run_file import ENTRY_BYTES, MINUTE_MS, POSITION_BITS, Entry, RunFile
-
-# Not Final: tests make them small, and a compiled Final cannot be changed.
-RUN_ENTRIES_MIN = 1 << 16  # fewer stay in the checkpoint itself
-MERGE_RUNS_MIN = 8
 
 Table = dict[int, "array[int]"]  # minute → packed entries
 
 
 class Minutes:
-    def __init__(self) -> None:
+    def __init__(self, bounds: TimerBounds) -> None:
+        self._bounds = bounds
         self.runs: list[RunFile] = []
         self.taken_until = 0  # minutes before this one were taken; what runs hold of them is void
         self._active: Table = {}
@@ -113,7 +111,7 @@ class Minutes:
 
     def freeze(self) -> list[tuple[int, list[bytes]]]:
         """Return what a new run is to hold, when there is enough for one; else freeze nothing."""
-        if self._active_count < RUN_ENTRIES_MIN or self._frozen:
+        if self._active_count < self._bounds.run_entries_min or self._frozen:
             return []
         self._frozen, self._active = self._active, {}
         self._active_count = 0
@@ -158,7 +156,9 @@ class Minutes:
 
     def merge_wanted(self) -> list[str]:
         """Name the runs that should become one; empty while they are few."""
-        return [run.name for run in self.runs] if len(self.runs) >= MERGE_RUNS_MIN else []
+        if len(self.runs) < self._bounds.merge_runs_min:
+            return []
+        return [run.name for run in self.runs]
 
     def replace(self, names: Sequence[str], merged: RunFile) -> None:
         """Put `merged` in place of the runs of these names, which it holds; close those."""

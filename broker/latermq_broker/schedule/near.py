@@ -17,13 +17,11 @@ from heapq import heappop, heappush, merge
 from itertools import islice
 from typing import Final
 
+from latermq_broker.config.core_bounds import TimerBounds
 from latermq_broker.schedule.run_file import MINUTE_MS, POSITION_BITS, pack_entry
 
 SECOND_MS: Final = 1_000
 SECONDS: Final = MINUTE_MS // SECOND_MS
-# Not Final: as in `minutes.py`.
-SLICE = 8_192  # entries taken apart in one go: some 2 ms
-CHUNK = 4_096  # fresh entries sorted in one go
 OPEN_LEAD_MS: Final = 50
 
 _SECOND: Final = SECOND_MS << POSITION_BITS  # in keys, and in packed entries
@@ -33,7 +31,8 @@ _MINUTE: Final = MINUTE_MS << POSITION_BITS
 class Near:
     """Keys order as (due, position): `due_ms << 48 | position >> 3`."""
 
-    def __init__(self) -> None:
+    def __init__(self, bounds: TimerBounds) -> None:
+        self._slice, self._chunk = bounds.slice_entries, bounds.chunk_entries
         self._loading: deque[tuple[int, array[int]]] = deque()  # (minute, what is left of it)
         self._chunks: dict[int, list[array[int]]] = {}  # second → sorted entries
         self._fresh: dict[int, array[int]] = {}  # second → entries as they came
@@ -73,7 +72,7 @@ class Near:
             fresh = self._fresh[second] = array("Q")
             heappush(self._order, second)
         fresh.append(packed)
-        if len(fresh) == CHUNK:
+        if len(fresh) == self._chunk:
             self._add_chunk(second, array("Q", sorted(fresh)))
             del fresh[:]
 
@@ -109,8 +108,8 @@ class Near:
     def load_slice(self) -> int:
         """Take a bit of what was loaded apart, by second; return how many entries that were."""
         minute, entries = self._loading[0]
-        part = array("Q", sorted(entries[-SLICE:]))
-        del entries[-SLICE:]
+        part = array("Q", sorted(entries[-self._slice :]))
+        del entries[-self._slice :]
         if not entries:
             self._loading.popleft()
         low = 0

@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from latermq_broker.config.core_bounds import TimerBounds
 from latermq_broker.schedule.minutes import Minutes, dump, load
 from latermq_broker.schedule.near import Near
 from latermq_broker.schedule.run_file import (
@@ -22,7 +23,6 @@ from latermq_broker.schedule.run_file import (
 )
 
 LOAD_LEAD_MS: Final = 10_000  # a minute is read so long before it begins
-LOAD_BUDGET = 8_192  # entries taken apart for one question; not Final, as in `minutes.py`
 
 _POSITION_MASK: Final = (1 << POSITION_BITS) - 1
 
@@ -39,9 +39,10 @@ def _entry(key: int) -> Entry:
 class Timer:
     """Waiting messages by due time; equal times fire in the order of their positions."""
 
-    def __init__(self) -> None:
-        self.far = Minutes()
-        self.near = Near()
+    def __init__(self, bounds: TimerBounds) -> None:
+        self._budget = bounds.question_entries
+        self.far = Minutes(bounds)
+        self.near = Near(bounds)
         self._count = 0
 
     def __len__(self) -> int:
@@ -157,7 +158,7 @@ class Timer:
     def _bring_near(self, last: int) -> None:
         """Take the minutes up to `last` from the far ones, as far as the budget goes."""
         near, far = self.near, self.far
-        budget = LOAD_BUDGET
+        budget = self._budget
         while budget > 0:
             if near.loading:
                 budget -= near.load_slice()

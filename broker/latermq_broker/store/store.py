@@ -99,7 +99,9 @@ class Store:
         self._next_floors: dict[tuple[int, int], int] = {}  # of the one that is being written
         self._deleting: frozenset[int] = frozenset()  # that the one being written no longer names
         self._cleaned: dict[tuple[int, int], int] = {}  # floors below which files are deleted
-        self.index = MessageIndex(files, directory / INDEX_NAME, lambda: log.start)
+        self.index = MessageIndex(
+            files, directory / INDEX_NAME, lambda: log.start, config.bounds.index_block_entries
+        )
         self.dropped = Dropped(log)
         self.cut_offs = CutOffs()
         self.disk = DiskPressure(config)

@@ -5,10 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from latermq_broker.clock import SystemClock
 from latermq_broker.config.config import CatalogConfig, Config
+from latermq_broker.config.core_bounds import StoreBounds, TimerBounds
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import Outgoing
 from latermq_broker.pump.disk_work import DiskWork
@@ -17,7 +16,8 @@ from latermq_broker.store.files import RealFiles
 from latermq_broker.store.store import Store
 from support.engine_rig import SMALL_STORE
 
-STORE = replace(SMALL_STORE, checkpoint_interval_ms=1)
+BOUNDS = StoreBounds(timer=TimerBounds(run_entries_min=4, merge_runs_min=3))
+STORE = replace(SMALL_STORE, checkpoint_interval_ms=1, bounds=BOUNDS)
 MINUTE_MS = 60_000
 
 
@@ -27,9 +27,7 @@ def send(engine: Engine, clock: SystemClock, wait_ms: int) -> int:
     return engine.send([message], now_ms)[0].due_ms
 
 
-async def test_runs_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("latermq_broker.schedule.minutes.RUN_ENTRIES_MIN", 4)
-    monkeypatch.setattr("latermq_broker.schedule.minutes.MERGE_RUNS_MIN", 3)
+async def test_runs_become_one(tmp_path: Path) -> None:
     config = Config(store=STORE, catalog=CatalogConfig(default_queue_count=1))
     clock = SystemClock()
     engine = Engine.open(

@@ -14,8 +14,9 @@ from latermq_broker.errors import (
     UnsupportedFormatError,
 )
 from support.engine_facts import newest_letter
-from support.engine_rig import EngineRig, until_full
+from support.engine_rig import SMALL_STORE, EngineRig, until_full
 from support.memory_files import MemoryFiles
+from support.small_bounds import SMALL_RUNS, bounded
 
 MIB = 1 << 20
 FAILED = Failure("TimeoutError", "no answer from 10.0.0.7", "ab", "stack")
@@ -392,9 +393,8 @@ def test_what_a_full_disk_kept_from_being_done_stays_due() -> None:
     assert sorted(rig.names()) == sorted(["late", *(f"m{n}" for n in range(20))])
 
 
-def test_a_damaged_timer_run_is_rebuilt_from_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("latermq_broker.schedule.minutes.RUN_ENTRIES_MIN", 3)
-    rig = EngineRig(files=(files := MemoryFiles()))
+def test_a_damaged_timer_run_is_rebuilt_from_the_log() -> None:
+    rig = EngineRig(files=(files := MemoryFiles()), store=bounded(SMALL_STORE, SMALL_RUNS))
     for n in range(5):
         rig.send(f"m{n}", wait_ms=200_000 + n)
     rig.engine.close(rig.now_ms)
@@ -407,9 +407,8 @@ def test_a_damaged_timer_run_is_rebuilt_from_the_log(monkeypatch: pytest.MonkeyP
     assert rig.names() == [f"m{n}" for n in range(5)]
 
 
-def test_a_newer_timer_run_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("latermq_broker.schedule.minutes.RUN_ENTRIES_MIN", 3)
-    rig = EngineRig(files=(files := MemoryFiles()))
+def test_a_newer_timer_run_stops_the_start() -> None:
+    rig = EngineRig(files=(files := MemoryFiles()), store=bounded(SMALL_STORE, SMALL_RUNS))
     rig.send(*(f"m{n}" for n in range(5)), wait_ms=200_000)
     rig.engine.close(rig.now_ms)
     (run,) = (inode for path, inode in files.inodes.items() if path.suffix == ".run")

@@ -3,6 +3,7 @@
 import pytest
 
 from latermq_broker.config.config import DeliveryConfig
+from latermq_broker.config.core_bounds import ScanBounds
 from latermq_broker.delivery.filters.filter import hash64
 from latermq_broker.engine.receive import ordered_lane
 from latermq_broker.engine.state.model import (
@@ -27,9 +28,19 @@ FAILURE = Failure("ValueError", "bad", "", "")
 
 class FifoRig(EngineRig):
     def __init__(
-        self, *, on_dead: OnDead = OnDead.SKIP, attempts: int = 4, held_max: int = 1_000
+        self,
+        *,
+        on_dead: OnDead = OnDead.SKIP,
+        attempts: int = 4,
+        held_max: int = 1_000,
+        bounds: ScanBounds | None = None,
     ) -> None:
-        super().__init__(delivery=DeliveryConfig(max_attempts=attempts, held_messages_max=held_max))
+        delivery = DeliveryConfig(
+            max_attempts=attempts,
+            held_messages_max=held_max,
+            bounds=bounds or ScanBounds(),
+        )
+        super().__init__(delivery=delivery)
         self.engine.groups.create(
             "billing",
             fifo=True,
@@ -284,15 +295,13 @@ def test_a_full_gate_reads_on_when_something_goes_on() -> None:
     assert [name for _ in range(3) for name in rig.names()] == ["a2", "a3", "a4", "b1"]
 
 
-@pytest.mark.parametrize("bound", ["SCAN_MAX", "READS_MAX", "READ_BYTES_MAX"])
-def test_a_receive_looks_at_a_slice_and_is_asked_again(
-    bound: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("bound", ["ordered_entries_max", "held_reads_max", "held_read_bytes_max"])
+def test_a_receive_looks_at_a_slice_and_is_asked_again(bound: str) -> None:
     rig = FifoRig()
     rig.put("a0")
     length = rig.engine._state.queue(1, 0).get(0).length
-    monkeypatch.setattr(ordered_lane, bound, 4 * length if "BYTES" in bound else 4)
-    rig.put("a1")
+    rig = FifoRig(bounds=ScanBounds(**{bound: 4 * length if "bytes" in bound else 4}))
+    rig.put("a0", "a1")
     rig.receive()
     rig.put(*(f"a{n}" for n in range(2, 14)), "b1")
     rig.engine.take_ready()
@@ -307,8 +316,7 @@ def test_a_receive_looks_at_a_slice_and_is_asked_again(
 def test_all_queues_share_what_one_receive_reads(
     queue_count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ordered_lane, "READS_MAX", 4)
-    rig = FifoRig()
+    rig = FifoRig(bounds=ScanBounds(held_reads_max=4))
     rig.engine.topics.create("many", TopicType.MIXED, queue_count, rig.now_ms)
     groups = [f"group {n}" for n in range(16)]
 

@@ -14,15 +14,11 @@ from latermq_broker.engine.views.message_place import Whereabouts
 from latermq_broker.engine.views.message_query import Found
 from latermq_broker.errors import IndexRebuildingError, TopicNotFoundError
 from latermq_broker.store.derived import message_index
-from support.engine_rig import START_MS, EngineRig, short_store
+from support.engine_rig import SMALL_STORE, START_MS, EngineRig, short_store
 from support.index_contents import indexed
+from support.small_bounds import SMALL_BLOCKS, bounded
 
 FAILURE = Failure("TimeoutError", "too slow", "")
-
-
-@pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message_index, "BLOCK_ENTRIES", 40)
 
 
 def send_keyed(
@@ -116,10 +112,9 @@ def test_by_time_over_all_queues_in_order_without_a_gap() -> None:
     assert by_time(rig.engine, START_MS + 100, 0) == []
 
 
-@pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("checkpointed", [False, True])
 def test_a_restart_finds_what_was_found_before(checkpointed: bool) -> None:
-    rig = EngineRig()
+    rig = EngineRig(store=bounded(SMALL_STORE, SMALL_BLOCKS))
     for n in range(200):
         send_keyed(rig, f"m{n}", f"key-{n % 5}")
         if checkpointed and n in (50, 150):
@@ -132,12 +127,11 @@ def test_a_restart_finds_what_was_found_before(checkpointed: bool) -> None:
     assert [one.queue_offset for one in by_id(engine, "m77")] == [77]
 
 
-@pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("harm", ["one block", "every block", "checkpoint of an older version"])
 def test_a_damaged_index_is_made_again_from_the_log(
     harm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig = EngineRig(store=short_store(retention_ms=0))
+    rig = EngineRig(store=bounded(short_store(retention_ms=0), SMALL_BLOCKS))
     for n in range(300):
         send_keyed(rig, f"m{n}", "all")
     die(rig)

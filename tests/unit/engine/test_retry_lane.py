@@ -2,8 +2,7 @@
 
 import pytest
 
-from latermq_broker.config.config import CatalogConfig
-from latermq_broker.engine.receive.leasing import SCAN_MAX
+from latermq_broker.config.config import CatalogConfig, DeliveryConfig
 from latermq_broker.engine.state.model import PendingFilter
 from latermq_broker.errors import StoreFullError
 from latermq_broker.store.records.record import RecordType
@@ -40,7 +39,7 @@ def waiting(rig: EngineRig) -> set[str]:
 
 def test_what_stands_behind_many_that_do_not_match_is_reached() -> None:
     rig = EngineRig()
-    for start in range(0, SCAN_MAX, 32):
+    for start in range(0, DeliveryConfig().bounds.entries_max, 32):
         names = [f"a{n}" for n in range(start, start + 32)]
         rig.send(*names, tag="a")
         assert len(rig.receive(lease_ms=10)) == 32

@@ -4,19 +4,23 @@ from collections.abc import Iterator
 
 import pytest
 
+from latermq_broker.config.config import DeliveryConfig
+from latermq_broker.config.core_bounds import ScanBounds
 from latermq_broker.delivery.leases.leases import Leases
 from latermq_broker.engine.state.model import PendingFilter, PendingKind
-from latermq_broker.engine.views import pending
 from support.engine_rig import EngineRig
+
+
+def looking_at(entries_max: int, rows: int = 4_096) -> EngineRig:
+    """Make a rig whose pages of what waits look at no more."""
+    bounds = ScanBounds(page_entries_max=entries_max, page_rows=rows)
+    return EngineRig(delivery=DeliveryConfig(bounds=bounds))
 
 
 @pytest.mark.parametrize("ahead_ms", [0, 5_000])
 @pytest.mark.parametrize("page_size", [1, 7, 9])
-def test_pages_show_each_once_in_order(
-    monkeypatch: pytest.MonkeyPatch, page_size: int, ahead_ms: int
-) -> None:
-    monkeypatch.setattr(pending, "SCAN_MAX", 9)
-    rig = EngineRig()
+def test_pages_show_each_once_in_order(page_size: int, ahead_ms: int) -> None:
+    rig = looking_at(9)
     for number in range(30):
         rig.send(f"m{number:02}")
     for number in range(30):
@@ -40,13 +44,9 @@ def test_pages_show_each_once_in_order(
 
 @pytest.mark.parametrize("ready_rows", [1, 4, 100])
 @pytest.mark.parametrize("page_size", [1, 7, 100])
-def test_more_than_a_page_looks_at_come_slice_by_slice(
-    monkeypatch: pytest.MonkeyPatch, page_size: int, ready_rows: int
-) -> None:
+def test_more_than_a_page_looks_at_come_slice_by_slice(page_size: int, ready_rows: int) -> None:
     """Each is listed once, before all that is due later, though some are taken in between."""
-    monkeypatch.setattr(pending, "SCAN_MAX", 9)
-    monkeypatch.setattr(pending, "READY_ROWS", ready_rows)
-    rig = EngineRig()
+    rig = looking_at(9, ready_rows)
     for number in range(30):
         rig.send(f"m{number:02}")
     for number in range(30):
@@ -77,10 +77,8 @@ def test_more_than_a_page_looks_at_come_slice_by_slice(
     assert twice <= taken  # as a retry that was ready, and as a lease
 
 
-def test_many_retries_and_a_due_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pending, "SCAN_MAX", 9)
-    monkeypatch.setattr(pending, "READY_ROWS", 4)
-    rig = EngineRig()
+def test_many_retries_and_a_due_time() -> None:
+    rig = looking_at(9, 4)
     for number in range(30):
         rig.send(f"m{number:02}")
     for number in range(30):
@@ -101,9 +99,7 @@ def test_many_retries_and_a_due_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_page_takes_apart_no_more_slices_than_it_lists(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pending, "SCAN_MAX", 9)
-    monkeypatch.setattr(pending, "READY_ROWS", 4)
-    rig = EngineRig()
+    rig = looking_at(9, 4)
     for number in range(30):
         rig.send(f"m{number:02}")
         rig.receive(count=1, lease_ms=10)

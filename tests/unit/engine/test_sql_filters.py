@@ -2,6 +2,8 @@
 
 import pytest
 
+from latermq_broker.config.config import DeliveryConfig
+from latermq_broker.config.core_bounds import ScanBounds
 from latermq_broker.delivery.filters.sql_filter import sql_filter
 from latermq_broker.engine.receive import entry_filter
 from latermq_broker.engine.state.model import Delivered, Outgoing, ReceiveRequest
@@ -79,12 +81,12 @@ def test_a_restart_and_a_checkpoint_keep_what_was_passed_over() -> None:
     assert rig.offsets("price >= 0") == [20]
 
 
-@pytest.mark.parametrize(("limit", "value"), [("READS_MAX", 8), ("READ_BYTES_MAX", 1_000)])
-def test_a_receive_looks_at_a_bounded_part_and_asks_to_go_on(
-    monkeypatch: pytest.MonkeyPatch, limit: str, value: int
-) -> None:
-    monkeypatch.setattr(entry_filter, limit, value)
-    rig = SqlRig()
+@pytest.mark.parametrize(
+    ("limit", "value"), [("filter_reads_max", 8), ("filter_read_bytes_max", 1_000)]
+)
+def test_a_receive_looks_at_a_bounded_part_and_asks_to_go_on(limit: str, value: int) -> None:
+    bounds = ScanBounds(**{limit: value})
+    rig = SqlRig(delivery=DeliveryConfig(bounds=bounds))
     for n in range(100):
         rig.send_with(f"m{n}", price=str(n))
     rig.engine.take_ready()
@@ -98,9 +100,8 @@ def test_a_receive_looks_at_a_bounded_part_and_asks_to_go_on(
     assert 5 < receives < 40
 
 
-def test_the_retry_lane_is_looked_through_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entry_filter, "READS_MAX", 8)
-    rig = SqlRig()
+def test_the_retry_lane_is_looked_through_in_slices() -> None:
+    rig = SqlRig(delivery=DeliveryConfig(bounds=ScanBounds(filter_reads_max=8)))
     for n in range(60):
         rig.send_with(f"m{n}", price=str(n))
     for _ in range(10):
@@ -112,11 +113,8 @@ def test_the_retry_lane_is_looked_through_in_slices(monkeypatch: pytest.MonkeyPa
     assert found == [55]
 
 
-def test_an_ordered_group_filters_too_within_the_same_bounds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(entry_filter, "READS_MAX", 8)
-    rig = SqlRig()
+def test_an_ordered_group_filters_too_within_the_same_bounds() -> None:
+    rig = SqlRig(delivery=DeliveryConfig(bounds=ScanBounds(filter_reads_max=8)))
     rig.engine.groups.create("billing", fifo=True, max_attempts=3, backoff=None, now_ms=rig.now_ms)
     for n in range(60):
         rig.send_with(f"m{n}", price=str(n), order=f"g{n % 3}")

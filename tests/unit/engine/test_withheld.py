@@ -17,7 +17,6 @@ from latermq_broker.store.records.lease_records import (
 )
 from support.engine_facts import facts
 from support.engine_rig import EngineRig, short_store
-from support.native import small_limits
 from support.recount import check_uses
 
 MINUTE_MS = 60_000
@@ -118,14 +117,13 @@ def test_what_is_kept_counts_for_what_is_held() -> None:
     assert rig.names() == ["a2", "b5"]
 
 
-def test_many_are_kept_a_slice_at_a_time() -> None:
-    with small_limits() as assign:
-        assign(withheld, "KEEP_ROWS", 1)
-        rig = HoldRig()
-        rig.park("a1", "a2", "a3")
-        rig.engine.retention.step_cost = 1
-        rig.expire()
-        rig.restarted(checkpoint=False)
+def test_many_are_kept_a_slice_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(withheld, "KEEP_ROWS", 1)
+    rig = HoldRig()
+    rig.park("a1", "a2", "a3")
+    rig.engine.retention.step_cost = 1
+    rig.expire()
+    rig.restarted(checkpoint=False)
     rig.engine.dead.drop("billing", [0], rig.now_ms)
     (one,) = rig.receive()
     rig.ack(one)

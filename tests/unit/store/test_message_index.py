@@ -19,6 +19,7 @@ from support.memory_files import MemoryFiles
 
 DIRECTORY = Path("/index")
 END = 1 << 63
+BLOCK_ENTRIES = 10
 GOLDEN_HEAD = "a94c4d514944580a010001000002000002000000000000004000000000000000e803000000000000"
 
 
@@ -29,13 +30,8 @@ def files() -> MemoryFiles:
     return files
 
 
-@pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message_index, "BLOCK_ENTRIES", 10)
-
-
 def an_index(files: MemoryFiles, start: int = 0) -> MessageIndex:
-    return MessageIndex(files, DIRECTORY, lambda: start)
+    return MessageIndex(files, DIRECTORY, lambda: start, BLOCK_ENTRIES)
 
 
 def found(index: MessageIndex, hash: int, below: int = END) -> list[int]:
@@ -116,7 +112,6 @@ def test_the_head_of_a_block_is_golden_and_every_flipped_byte_is_noticed(
         BlockFile(9, 9, 1).verify(files, DIRECTORY)
 
 
-@pytest.mark.usefixtures("small_blocks")
 def test_positions_come_newest_first_over_blocks_written_and_not(files: MemoryFiles) -> None:
     index = an_index(files)
     for n in range(100):
@@ -135,8 +130,6 @@ def test_positions_come_newest_first_over_blocks_written_and_not(files: MemoryFi
     assert found(restored, key_hash(1, 2)) == [2000, *expected]
 
 
-@pytest.mark.usefixtures("small_blocks")
-@pytest.mark.usefixtures("small_blocks")
 def test_a_run_is_indexed_as_its_messages(files: MemoryFiles) -> None:
     one, other = an_index(files), an_index(files)
     position = 0
@@ -158,10 +151,9 @@ def test_a_message_with_many_keys_is_not_divided(files: MemoryFiles) -> None:
     assert found(index, key_hash(1, 3)) == [128, 64]
 
 
-@pytest.mark.usefixtures("small_blocks")
 def test_dropped_log_is_not_found_and_its_blocks_go(files: MemoryFiles) -> None:
     start = 0
-    index = MessageIndex(files, DIRECTORY, lambda: start)
+    index = MessageIndex(files, DIRECTORY, lambda: start, BLOCK_ENTRIES)
     for n in range(50):
         index.add(64 + 8 * n, 5, 1, ())
     checkpoint(index)
@@ -176,7 +168,6 @@ def test_dropped_log_is_not_found_and_its_blocks_go(files: MemoryFiles) -> None:
     assert files.list_directory(DIRECTORY) == names[2:]
 
 
-@pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("harm", ["cut", "gone", "flipped"])
 def test_a_damaged_block_is_a_gap_until_it_is_filled(files: MemoryFiles, harm: str) -> None:
     index = an_index(files)
@@ -221,7 +212,6 @@ def test_a_checkpoint_without_an_index_leaves_all_before_it_to_be_filled(
     assert not index.gaps
 
 
-@pytest.mark.usefixtures("small_blocks")
 def test_what_cannot_be_written_stays_bounded_and_is_filled_again(
     files: MemoryFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,13 +11,10 @@ from typing import Final, Protocol
 from latermq_broker.delivery.filters.filter import MessageFilter
 from latermq_broker.delivery.filters.sql_filter import TAGS, SqlFilter
 from latermq_broker.engine.outcome.attempts import stored_slices
-from latermq_broker.engine.receive.leasing import SCAN_MAX
 from latermq_broker.engine.state.state import EngineState
 from latermq_broker.errors import CorruptRecordError
 from latermq_broker.store.records.message_fields import message_tag, user_properties
 
-READS_MAX: Final = 128  # messages one receive looks into
-READ_BYTES_MAX: Final = 4 << 20
 VERDICTS_MAX: Final = 16_384  # of all expressions together
 
 Verdicts = OrderedDict[tuple[str, int], bool]  # (expression, position)
@@ -39,9 +36,9 @@ class TagEntryFilter:
     __slots__ = ("_hashes", "look_max")
     spent = False
 
-    def __init__(self, hashes: frozenset[int]) -> None:
+    def __init__(self, hashes: frozenset[int], look_max: int) -> None:
         self._hashes = hashes
-        self.look_max = SCAN_MAX
+        self.look_max = look_max
 
     def __call__(self, tag_hash: int, position: int) -> bool:
         return tag_hash in self._hashes
@@ -54,8 +51,9 @@ class SqlEntryFilter:
         self._filter = filter
         self._state = state
         self._verdicts = verdicts
-        self._reads = READS_MAX
-        self._bytes = READ_BYTES_MAX
+        bounds = state.config.delivery.bounds
+        self._reads = bounds.filter_reads_max
+        self._bytes = bounds.filter_read_bytes_max
 
     @property
     def spent(self) -> bool:
@@ -101,4 +99,6 @@ class Filters:
         if isinstance(filter, SqlFilter):
             return SqlEntryFilter(filter, self._state, self._verdicts)
         hashes = filter.hashes()
-        return None if hashes is None else TagEntryFilter(hashes)
+        if hashes is None:
+            return None
+        return TagEntryFilter(hashes, self._state.config.delivery.bounds.entries_max)

@@ -17,14 +17,12 @@ from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.outcome.attempts import Attempts, stored_slices
 from latermq_broker.engine.receive.entry_filter import EntryFilter, Filters
 from latermq_broker.engine.receive.leasing import (
-    SCAN_MAX,
-    SCANNED_UNWRITTEN_MAX,
     ReplyBudget,
     client_position,
     lease_flags,
 )
 from latermq_broker.engine.receive.lite_lane import LiteLane
-from latermq_broker.engine.receive.ordered_lane import OrderedLane, Receive
+from latermq_broker.engine.receive.ordered_lane import OrderedLane, Receive, ScanBudget
 from latermq_broker.engine.state.model import Delivered, Group, ReceiveRequest, Topic
 from latermq_broker.engine.state.state import EngineState, Subscription
 from latermq_broker.errors import CorruptRecordError, StoreFullError
@@ -47,6 +45,7 @@ class Lanes:
         self._ordered = OrderedLane(state, journal, attempts)
         self._lite = LiteLane(state, journal, attempts)
         self._filters = Filters(state)
+        self._bounds = state.config.delivery.bounds
 
     def receive(
         self, request: ReceiveRequest, group: Group, topic: Topic, now_ms: int
@@ -66,7 +65,10 @@ class Lanes:
         share = count * config.retry_weight // weights
         if not share and turn % weights < config.retry_weight:
             share = 1
-        receive = Receive(request, group, subscription, entry_filter, reply_budget, now_ms)
+        scan_budget = ScanBudget(self._bounds)
+        receive = Receive(
+            request, group, subscription, entry_filter, reply_budget, scan_budget, now_ms
+        )
         if group.lite_parent:
             return self._deliver(receive, self._lite.receive(receive, request.lite_keys), topic)
         taken: list[Delivery] = self._ordered.again(receive) if group.fifo else []
@@ -116,8 +118,9 @@ class Lanes:
         mismatched: list[Delivery] = []
         taken: list[Delivery] = []
         spent: list[Delivery] = []  # no attempt is left: the policy was tightened
+        scan_max = self._bounds.entries_max
         if share > 0:
-            for delivery in islice(ready, SCAN_MAX):
+            for delivery in islice(ready, scan_max):
                 if entry_filter is not None and entry_filter.spent:
                     break
                 if entry_filter is not None and not entry_filter(
@@ -133,7 +136,7 @@ class Lanes:
                 if len(taken) == share:
                     break
         looked = len(mismatched) + len(spent) + len(taken)
-        if looked == SCAN_MAX or (entry_filter is not None and entry_filter.spent):
+        if looked == scan_max or (entry_filter is not None and entry_filter.spent):
             for delivery in mismatched:  # others may stand behind: they are first the next time
                 ready.append(delivery)
         for delivery in spent:
@@ -193,7 +196,8 @@ class Lanes:
         if entry_filter is None and not letters:
             count = reply_budget.take_some(queue.columns(cursor, reply_budget.count)[1])
             return cursor, range(count), count
-        entries = queue.scan(cursor, SCAN_MAX if entry_filter is None else entry_filter.look_max)
+        look_max = self._bounds.entries_max if entry_filter is None else entry_filter.look_max
+        entries = queue.scan(cursor, look_max)
         chosen: list[int] = []
         looked = 0
         for index, entry in enumerate(entries):
@@ -221,7 +225,7 @@ class Lanes:
         if offset < queue.next:  # not all was looked at: ask again
             self._state.announced.add(subscription)
         written = subscription.cursors.get(queue.queue_id, queue.first)
-        if offset - written >= SCANNED_UNWRITTEN_MAX:
+        if offset - written >= self._bounds.unwritten_max:
             payload = OffsetPayload(
                 subscription.group_id, subscription.topic_id, queue.queue_id, offset
             )

@@ -8,10 +8,6 @@ from latermq_broker.engine.state.state import EngineState
 from latermq_broker.store.records.lease_records import LEASE_AUTO_RENEW
 from latermq_broker.store.records.record import RecordType
 
-# Not Final: as in `schedule/minutes.py`.
-SCAN_MAX = 2_048  # entries one receive looks at in one queue, or in the retry lane
-SCANNED_UNWRITTEN_MAX = 4_096  # passed-over entries a restart may have to pass over again
-
 
 class ReplyBudget:
     """What one reply may still carry: messages, and bytes; a first message always fits."""

@@ -13,14 +13,13 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
+from latermq_broker.config.core_bounds import ScanBounds
 from latermq_broker.delivery.leases.lease import Delivery, State
 from latermq_broker.delivery.order.fifo import FifoGate, MessageGroup
 from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.outcome.attempts import Attempts, stored_order_key
 from latermq_broker.engine.receive.entry_filter import EntryFilter
 from latermq_broker.engine.receive.leasing import (
-    SCAN_MAX,
-    SCANNED_UNWRITTEN_MAX,
     ReplyBudget,
     client_position,
     lease_flags,
@@ -48,9 +47,6 @@ ALONE_FROM: Final = 3  # attempt
 ATTEMPT_IDS_MAX: Final = 4_096  # replies that can be asked for again
 ATTEMPT_ID_CHARS_MAX: Final = 128  # of one, that count
 
-READS_MAX: Final = 512  # messages one receive reads and then does not deliver
-READ_BYTES_MAX: Final = 4 << 20
-
 _AttemptKey = tuple[int, int, str, str]  # group, topic, client id, attempt id
 
 
@@ -59,10 +55,10 @@ class ScanBudget:
 
     __slots__ = ("_bytes", "_entries", "_reads", "records")
 
-    def __init__(self) -> None:
-        self._entries = SCAN_MAX
-        self._reads = READS_MAX
-        self._bytes = READ_BYTES_MAX
+    def __init__(self, bounds: ScanBounds) -> None:
+        self._entries = bounds.ordered_entries_max
+        self._reads = bounds.held_reads_max
+        self._bytes = bounds.held_read_bytes_max
         self.records: dict[int, Record] = {}
         """By position: what was read of messages that go out, which need not be read again."""
 
@@ -99,6 +95,7 @@ class Receive:
         subscription: Subscription,
         entry_filter: EntryFilter | None,
         reply_budget: ReplyBudget,
+        scan_budget: ScanBudget,
         now_ms: int,
     ) -> None:
         self.request = request
@@ -107,7 +104,7 @@ class Receive:
         self.entry_filter = entry_filter
         self.reply_budget = reply_budget
         self.now_ms = now_ms
-        self.scan_budget = ScanBudget()  # of the fresh lane
+        self.scan_budget = scan_budget  # of the fresh lane
 
     def wants(self, message: Delivery | Entry) -> bool:
         return self.entry_filter is None or self.entry_filter(message.tag_hash, message.position)
@@ -129,6 +126,7 @@ class OrderedLane:
         self._state = state
         self._journal = journal
         self._attempts = attempts
+        self._bounds = state.config.delivery.bounds
         self._replies: OrderedDict[_AttemptKey, tuple[tuple[int, int], ...]] = OrderedDict()
         """What was leased under an attempt id: (delivery id, generation). Lost at a restart: then
         the leases end by themselves."""
@@ -177,8 +175,8 @@ class OrderedLane:
         again: list[int] = []
         rows: list[OrderedRow] = []
         turned: list[int] = []
-        scan_budget = ScanBudget()  # its own: what is fresh must not keep these waiting
-        for key in list(islice(gate.runnable, SCAN_MAX)):
+        scan_budget = ScanBudget(self._bounds)  # its own: what is fresh must not keep these waiting
+        for key in list(islice(gate.runnable, self._bounds.ordered_entries_max)):
             if not receive.reply_budget.count or receive.spent or scan_budget.spent:
                 break
             self._end_unwanted(receive, gate, key)
@@ -314,7 +312,7 @@ class OrderedLane:
                 break
         end = cursor + looked
         if rows or end - receive.subscription.cursors.get(queue.queue_id, queue.first) >= (
-            SCANNED_UNWRITTEN_MAX
+            self._bounds.unwritten_max
         ):
             taken = self._write(receive, queue.queue_id, end, rows)
         else:
@@ -325,8 +323,8 @@ class OrderedLane:
         return taken
 
     def _entries(self, queue: ConsumeQueue, cursor: int, count: int) -> Iterator[Entry]:
-        """Yield at most SCAN_MAX entries, in growing pages."""
-        end = min(cursor + SCAN_MAX, queue.next)
+        """Yield at most `ordered_entries_max` entries, in growing pages."""
+        end = min(cursor + self._bounds.ordered_entries_max, queue.next)
         while cursor < end:
             page = queue.scan(cursor, min(count, end - cursor))
             yield from page

@@ -300,7 +300,7 @@ class EngineState:
         self.limits = Limits()
         self.schedules = Schedules()
         self.leases = Leases()
-        self.timer = Timer()
+        self.timer = Timer(config.store.bounds.timer)
         self.lites: dict[int, LiteParent] = {}  # by topic id, once something was sent to one
         self.halves = HalfMessages(
             config.transaction.ended_remembered_max, config.transaction.checks_max

@@ -1,9 +1,9 @@
 """What waits, and until when: delayed messages, backoffs, leases, half messages.
 
 Listings merge the timer, the lease deadlines and the halves' checks by time; a page looks at no
-more than SCAN_MAX entries, so it may be short, or empty, before the listing's end. Only more than
-SCAN_MAX ready retries are not merged: they come first, READY_ROWS rows of the lease table at a time
-and by time among those, so that no page has to put all of them in order.
+more than `page_entries_max` entries, so it may be short, or empty, before the listing's end. Only
+more than so many ready retries are not merged: they come first, `page_rows` rows of the lease table
+at a time and by time among those, so that no page has to put all of them in order.
 """
 
 from bisect import bisect_right
@@ -12,7 +12,6 @@ from dataclasses import replace
 from heapq import heapify, heappop, merge
 from itertools import islice
 from operator import itemgetter
-from typing import Final
 
 from latermq_broker.catalog.catalog import RETRY_PREFIX, SCHEDULE_TOPIC
 from latermq_broker.delivery.halves import HalfMessage, parse_transaction_id, transaction_id
@@ -27,7 +26,6 @@ from latermq_broker.engine.state.timers_moved import delayed_id
 from latermq_broker.engine.views.pending_place import (
     BEFORE_ALL,
     REST,
-    SCAN_MAX,
     START,
     PageCursor,
     Waiting,
@@ -49,7 +47,6 @@ from latermq_broker.store.records.record import RecordType
 from latermq_broker.store.records.retention_records import first_position, original
 from latermq_broker.store.records.transaction_records import CAUSE_OPERATOR
 
-READY_ROWS: Final = 4_096  # put in order for a page: some 2 ms
 _Where = tuple[PendingKind, str, str]  # kind, topic, group
 
 
@@ -69,6 +66,7 @@ class PendingView:
         self._journal = journal
         self._attempts = attempts
         self._transactions = transactions
+        self._bounds = state.config.delivery.bounds
 
     @property
     def moves_forgotten(self) -> bool:
@@ -81,7 +79,7 @@ class PendingView:
         page_size: int,
         token: str = "",
         *,
-        scan_max: int = SCAN_MAX,
+        scan_max: int | None = None,
     ) -> tuple[list[PendingItem], str]:
         """List (items by due time, the next page's token; "" at the end). Many retries: see above.
 
@@ -89,6 +87,7 @@ class PendingView:
         """
         filter = _by_classic_name(filter)
         place = parse_token(token)
+        scan_max = scan_max or self._bounds.page_entries_max
         items: list[PendingItem] = []
         for looked, (row, waiting) in enumerate(self._in_order(filter, place)):
             if len(items) >= page_size or looked >= scan_max:
@@ -107,8 +106,10 @@ class PendingView:
         return items, ""
 
     def count(self, filter: PendingFilter) -> list[PendingCount]:
-        """Count per kind, topic and group. `next_due_ms` is that of the first listed; 0: it is not
-        among the first SCAN_MAX. From counters: the filter has no due_before_ms nor delay_level.
+        """Count per kind, topic and group, from counters.
+
+        `next_due_ms` is that of the first listed; 0: it is not among the first `page_entries_max`.
+        The filter has no due_before_ms nor delay_level.
         """
         assert filter.due_before_ms == filter.delay_level == 0
         filter = _by_classic_name(filter)
@@ -116,7 +117,7 @@ class PendingView:
         firsts = dict.fromkeys(counts, 0)
         unknown = len(firsts)  # of these
         redriven: set[tuple[PendingKind, str, str]] = set()  # of each, the time of one is read
-        for _, waiting in islice(self._in_order(filter, START), SCAN_MAX):
+        for _, waiting in islice(self._in_order(filter, START), self._bounds.page_entries_max):
             if not unknown:
                 break
             where = self._key(waiting)
@@ -137,10 +138,11 @@ class PendingView:
         ]  # fmt: skip
 
     def search(
-        self, message_id: str, token: str = "", *, scan_max: int = SCAN_MAX
+        self, message_id: str, token: str = "", *, scan_max: int | None = None
     ) -> tuple[list[str], str]:
         """Find (ids under which a message waits, the token to search on with; "" at the end)."""
         place = parse_token(token)
+        scan_max = scan_max or self._bounds.page_entries_max
         pending_ids: list[str] = []
         for looked, (row, waiting) in enumerate(self._in_order(PendingFilter(), place)):
             if looked >= scan_max:
@@ -233,10 +235,10 @@ class PendingView:
                 yield row, waiting
             return
         if filter.kind in (None, PendingKind.BACKOFF) and row < REST:
-            if not row and leases.count(State.READY) <= SCAN_MAX:
+            if not row and leases.count(State.READY) <= self._bounds.page_entries_max:
                 sources.append(self._ripe(leases.ready(), after))
             else:
-                for first, ready in leases.ready_slices(row, READY_ROWS):
+                for first, ready in leases.ready_slices(row, self._bounds.page_rows):
                     for waiting in self._ripe(ready, after if first == row else BEFORE_ALL):
                         yield first, waiting
                 row, after = REST, BEFORE_ALL
@@ -367,7 +369,7 @@ class PendingView:
         )
 
     def _find(self, pending_id: str) -> tuple[Waiting, PendingItem]:
-        """Find what waits by our id, or by a message id among the first SCAN_MAX that wait."""
+        """Find what waits by our id, or by a message id among the first `page_entries_max`."""
         waiting = _parse_id(pending_id)
         if waiting is None:
             waiting = self._by_message_id(pending_id)
@@ -385,7 +387,7 @@ class PendingView:
         return waiting, item
 
     def _by_message_id(self, message_id: str) -> Waiting | None:
-        waits = islice(self._in_order(PendingFilter(), START), SCAN_MAX)
+        waits = islice(self._in_order(PendingFilter(), START), self._bounds.page_entries_max)
         matches = [waiting for _, waiting in waits if self._is(message_id, waiting)]
         if len(matches) > 1:
             raise BadRequestError(f"{len(matches)} waits belong to message {message_id}: name one")

@@ -10,7 +10,6 @@ from latermq_broker.engine.state.state import EngineState
 from latermq_broker.errors import BadRequestError, CorruptRecordError
 from latermq_broker.store.records.retention_records import first_position
 
-SCAN_MAX: Final = 20_000
 GROUP_ROWS_MAX: Final = 100_000  # of deliveries that are looked at for a group: some 10 ms
 OfGroup = tuple[list[tuple[int, int]], list[tuple[int, int]]]
 _WAITING: Final = (State.LEASED, State.BACKOFF, State.READY)
@@ -58,7 +57,8 @@ def where_now(state: EngineState, waiting: Waiting) -> Waiting | None:
         return moved[0], 0, moved[1]
     if state.timer.contains(due_ms, position):
         return waiting
-    for due, at in islice(state.timer.in_order((due_ms, -1)), SCAN_MAX):
+    entries_max = state.config.delivery.bounds.page_entries_max
+    for due, at in islice(state.timer.in_order((due_ms, -1)), entries_max):
         if due != due_ms:
             break
         with suppress(CorruptRecordError):
@@ -73,7 +73,9 @@ def waits_of_group(state: EngineState, name: str) -> OfGroup | None:
     None: there is none of that name, or to look at all deliveries for it would take long.
     """
     group, leases = state.catalog.group(name), state.leases
-    if group is None or leases.slab.rows > GROUP_ROWS_MAX or leases.count(State.READY) > SCAN_MAX:
+    if group is None or leases.slab.rows > GROUP_ROWS_MAX:
+        return None
+    if leases.count(State.READY) > state.config.delivery.bounds.page_entries_max:
         return None
     own = (each for key, each in state.subscriptions.items() if key[0] == group.id)
     if not any(each.counts[waiting] for each in own for waiting in _WAITING):

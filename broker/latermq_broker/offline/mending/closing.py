@@ -113,7 +113,7 @@ def replayed(store: Store, config: Config, now_ms: int) -> EngineState:
 
 def whole_sections(state: EngineState, records: Iterable[Record]) -> bytes:
     """Encode what a BASE carries that closes the log of these records."""
-    timer = Timer()  # in memory: runs are derived, and may go
+    timer = Timer(state.config.store.bounds.timer)  # in memory: runs are derived, and may go
     timer.arm_fresh(list(state.timer.in_order()))
     return encode_sections(
         decode_sections(base_sections(state))

@@ -18,7 +18,6 @@ from typing import Final
 from latermq_broker.errors import IndexRebuildingError
 from latermq_broker.store.derived.checkpoint import TEMPORARY_SUFFIX
 from latermq_broker.store.derived.message_index_block import (
-    BLOCK_ENTRIES,
     INDEX_SUFFIX,
     BlockFile,
     Buckets,
@@ -86,12 +85,16 @@ class MessageIndex:
     """
     Args:
         log_start: where the oldest record is.
+        block_entries: so many make a block full.
     """
 
-    def __init__(self, files: Files, directory: Path, log_start: Callable[[], int]) -> None:
+    def __init__(
+        self, files: Files, directory: Path, log_start: Callable[[], int], block_entries: int
+    ) -> None:
         self._files = files
         self._directory = directory
         self._log_start = log_start
+        self._block_entries = block_entries
         self._tail = Buckets()
         self._full: list[Buckets] = []  # not written yet
         self._written: list[BlockFile] = []
@@ -108,11 +111,11 @@ class MessageIndex:
         """Add messages, which are the newest, in the order of the log."""
         at = 0
         while at < len(rows):
-            at = self._room().add_rows(rows, at)
+            at = self._room().add_rows(rows, at, self._block_entries)
 
     def _room(self) -> Buckets:
         """Return what is filled now, and not full."""
-        if self._tail.count >= BLOCK_ENTRIES:
+        if self._tail.count >= self._block_entries:
             self._full.append(self._tail)
             self._tail = Buckets()
             if len(self._full) > UNWRITTEN_MAX:
@@ -129,7 +132,7 @@ class MessageIndex:
     ) -> None:
         """Add several messages of one topic, in the order of the log."""
         tail = self._tail
-        if any(key_hashes) or tail.count + len(positions) > BLOCK_ENTRIES:
+        if any(key_hashes) or tail.count + len(positions) > self._block_entries:
             for position, id_hash, keys in zip(positions, id_hashes, key_hashes, strict=True):
                 self.add(position, id_hash, topic_id, keys)
         else:
@@ -139,7 +142,7 @@ class MessageIndex:
         self, gap: Gap, position: int, id_hash: int, topic_id: int, key_hashes: Sequence[int]
     ) -> None:
         """Add the message of a record of a gap, in the order of the log."""
-        if gap.buckets.count >= BLOCK_ENTRIES:
+        if gap.buckets.count >= self._block_entries:
             self._full.append(gap.buckets)
             gap.low, gap.buckets = position, Buckets()
         gap.buckets.add(position, id_hash, topic_id, key_hashes)

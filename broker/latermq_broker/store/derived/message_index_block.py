@@ -36,8 +36,6 @@ INDEX_FORMAT: Final = 1
 CHECKSUM_XXH3: Final = 1
 BUCKETS: Final = 512
 BUCKET_MASK: Final = BUCKETS - 1
-# Not Final: as in `schedule/minutes.py`.
-BLOCK_ENTRIES = 131_072  # a block is full with so many: 256 in a bucket
 TOPIC_FACTOR: Final = 0x9E37_79B9_7F4A_7C15
 HASH_MASK: Final = (1 << 64) - 1
 
@@ -101,12 +99,12 @@ class Buckets:
         for index, hash in enumerate(id_hashes):
             buckets[hash & BUCKET_MASK] += pack_entry(hash, positions[index])
 
-    def add_rows(self, rows: Sequence[MessageRow], at: int) -> int:
+    def add_rows(self, rows: Sequence[MessageRow], at: int, entries_max: int) -> int:
         """Add messages from `rows[at]` on, until the block is full; how far it came."""
         buckets, pack = self.buckets, pack_entry
         if not self.count:
             self.low = rows[at].position
-        end = min(len(rows), at + BLOCK_ENTRIES - self.count)
+        end = min(len(rows), at + entries_max - self.count)
         for index in range(at, end):
             position, _, _, topic_id, _, _, _, _, _, id_hash, key_hashes, _ = rows[index]
             buckets[id_hash & BUCKET_MASK] += pack(id_hash, position)
@@ -115,7 +113,7 @@ class Buckets:
                     hash ^= topic_id * TOPIC_FACTOR & HASH_MASK
                     buckets[hash & BUCKET_MASK] += pack(hash, position)
                 self.count += len(key_hashes)
-                if self.count + index + 1 - at >= BLOCK_ENTRIES:
+                if self.count + index + 1 - at >= entries_max:
                     end = index + 1
                     break
         self.count += end - at

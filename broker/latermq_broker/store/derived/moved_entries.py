@@ -7,8 +7,9 @@ memory, by offset, saved in checkpoints.
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
+from typing import Final
 
-ENTRY_BYTES = 32
+ENTRY_BYTES: Final = 32
 
 
 class MovedEntries:

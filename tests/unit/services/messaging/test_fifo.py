@@ -1,15 +1,17 @@
 """FIFO over the wire: what is taken, what is answered, who is woken."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
 
-from latermq_broker.engine.receive import ordered_lane
+from latermq_broker.config.config import DeliveryConfig
+from latermq_broker.config.core_bounds import ScanBounds
 from latermq_broker.engine.state.model import OnDead, TopicType
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from support.engine_rig import START_MS
-from support.messaging import Messaging, received
+from support.messaging import SMALL, Messaging, received
 from support.wire_requests import forward, message, receive, timestamp
 
 Code: Final = definition_pb2.Code
@@ -74,11 +76,9 @@ async def test_an_ack_wakes_who_waits_for_the_next() -> None:
         assert waiting.result().bodies == [b"2"]
 
 
-async def test_a_message_behind_many_blocked_ones_is_found_while_waiting(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(ordered_lane, "SCAN_MAX", 2)
-    async with Messaging() as broker:
+async def test_a_message_behind_many_blocked_ones_is_found_while_waiting() -> None:
+    bounds = ScanBounds(ordered_entries_max=2)
+    async with Messaging(replace(SMALL, delivery=DeliveryConfig(bounds=bounds))) as broker:
         fifo_group(broker)
         await broker.send(ordered(b"1"))
         await broker.receive()

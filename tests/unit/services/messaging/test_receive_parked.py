@@ -7,7 +7,14 @@ from typing import Any, Final
 
 import pytest
 
-from latermq_broker.config.config import CatalogConfig, Flush, ServerConfig, StoreConfig
+from latermq_broker.config.config import (
+    CatalogConfig,
+    DeliveryConfig,
+    Flush,
+    ServerConfig,
+    StoreConfig,
+)
+from latermq_broker.config.core_bounds import ScanBounds
 from latermq_broker.engine.state.model import Ready, TopicType
 from latermq_broker.engine.state.state import Subscription
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
@@ -156,11 +163,9 @@ async def test_nothing_within_the_time_is_message_not_found() -> None:
         assert broker.receives.parking.waiting == 0
 
 
-async def test_one_that_waits_behind_a_sql_filter_looks_through_all_in_slices(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("latermq_broker.engine.receive.entry_filter.READS_MAX", 8)
-    async with Messaging() as broker:
+async def test_one_that_waits_behind_a_sql_filter_looks_through_all_in_slices() -> None:
+    bounds = ScanBounds(filter_reads_max=8)
+    async with Messaging(replace(SMALL, delivery=DeliveryConfig(bounds=bounds))) as broker:
         for n in range(100):
             await broker.send(message("orders", b"%d" % n, properties={"price": str(n)}))
         request = receive("orders", "billing", wait_ms=20_000)
