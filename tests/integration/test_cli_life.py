@@ -208,6 +208,34 @@ def test_top_gives_the_terminal_back_when_it_is_told_to_end(shell: Shell) -> Non
     os.close(leader)
 
 
+def test_top_gives_the_terminal_back_while_it_is_stopped(shell: Shell) -> None:
+    """Ctrl-Z left the shell on a screen without a cursor, and typing unseen."""
+    leader, follower = pty.openpty()
+    before = termios.tcgetattr(follower)
+    with subprocess.Popen(
+        [*LATERMQ, "top", "--every", "600"], stdin=follower, stdout=follower, stderr=follower,
+        env={**shell.env, "TERM": "xterm"}, process_group=0,
+    ) as process:  # fmt: skip
+        for _ in range(2):
+            shown = b""
+            while b"quit" not in shown:  # the second time at once, not after 600 s
+                shown += os.read(leader, 4096)
+            assert b"\x1b[?1049h" in shown
+            assert not termios.tcgetattr(follower)[3] & termios.ECHO
+            process.send_signal(signal.SIGTSTP)
+            _, status = os.waitpid(process.pid, os.WUNTRACED)
+            assert os.WIFSTOPPED(status)
+            while b"\x1b[?1049l" not in shown:
+                shown += os.read(leader, 4096)
+            assert termios.tcgetattr(follower) == before
+            process.send_signal(signal.SIGCONT)
+        os.write(leader, b"q")
+        assert process.wait(TIMEOUT_S) == 0
+    assert termios.tcgetattr(follower) == before
+    os.close(follower)
+    os.close(leader)
+
+
 def test_help_is_quick(shell: Shell) -> None:
     began = time.monotonic()
     assert "Commands:" in shell.ok("--help")

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -173,7 +173,12 @@ async def test_chosen_letters_are_dropped(endpoint: str, name: str) -> None:
         query = "&".join(f"offset={each}" for each in offsets)
         page = await visitor.get(f"/dead/{name}/change?{query}&verb=drop")
         assert re.search(r"<b>2</b>\s*letters", page)
-        await visitor.post(f"/dead/{name}/change", verb="drop", offset=offsets, expected="2")
+        drop: dict[str, str | Sequence[str]] = {"verb": "drop", "offset": offsets, "expected": "2"}
+        page = await visitor.post(f"/dead/{name}/change", **drop, back=f"/dead/{name}")
+        assert "nothing was dropped: say that you want them gone for good" in page
+        assert "4 letters, 1 kind of failure" in page
+        await visitor.get(f"/dead/{name}/change?{query}&verb=drop")
+        await visitor.post(f"/dead/{name}/change", **drop, sure="yes")
         await visitor.until(visitor.path, 'data-state="done"', "data-changed>2<")
         await visitor.until(f"/dead/{name}", "2 letters, 1 kind of failure")
         page = await visitor.get(f"/dead/{name}?state=dropped")
@@ -188,10 +193,16 @@ async def test_a_text_is_a_query_too(endpoint: str, name: str) -> None:
     async with visiting(endpoint) as (_, visitor):
         page = await visitor.get(f"/dead/{name}/change?verb=drop&q=did+not+answer")
         assert re.search(r"<b>3</b>\s*letters", page)
-        await visitor.post(
-            f"/dead/{name}/change", verb="drop", q="did not answer", expected="3", amount="all"
-        )
-        await visitor.until(visitor.path, 'data-state="done"', "data-changed>3<")
+        drop = {"verb": "drop", "q": "did not answer", "sure": "yes"}
+        await visitor.post(f"/dead/{name}/change", **drop, expected="3", amount="one")
+        page = await visitor.until(visitor.path, 'data-state="done"', "data-changed>1<")
+        rest = re.search(r'href="([^"]+)">Drop the rest<', page)
+        assert rest is not None
+        page = await visitor.get(rest[1])
+        assert re.search(r"<b>2</b>\s*letters", page)
+        assert "gone for good" in page
+        await visitor.post(f"/dead/{name}/change", **drop, expected="2", amount="all")
+        await visitor.until(visitor.path, 'data-state="done"', "data-changed>2<")
         await visitor.until(f"/dead/{name}", "1 letter, 1 kind of failure")
 
 

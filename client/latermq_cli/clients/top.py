@@ -9,6 +9,7 @@ import os
 import re
 import select
 import shutil
+import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -338,17 +339,49 @@ def _looked(screen: Top, width: int, height: int, before: Sequence[str]) -> list
         return [*before[:_HEAD_LINES], said, *before[_HEAD_LINES + 1 :]][:height]
 
 
+class _ResumedError(Exception):
+    """The process was stopped and goes on: its screen is to be drawn again."""
+
+
 @contextmanager
 def _keys() -> Iterator[Callable[[float], list[str]]]:
-    """Read keys without their being shown; the terminal is as before afterwards."""
+    """Read keys without their being shown; the terminal is as before afterwards, and after Ctrl-Z.
+
+    Nothing was pressed, before the time is over, where the process was stopped in between.
+    """
     import termios  # not on Windows
     import tty
 
-    stdin = sys.stdin.fileno()
+    stdin, stdout = sys.stdin.fileno(), sys.stdout.fileno()
     before = termios.tcgetattr(stdin)
+    waiting = False
+
+    def enter() -> None:
+        tty.setcbreak(stdin)
+        os.write(stdout, _ENTER.encode())  # a signal may come amid what `click.echo` writes
+
+    def leave() -> None:
+        os.write(stdout, _LEAVE.encode())
+        termios.tcsetattr(stdin, termios.TCSADRAIN, before)
+
+    def stop(number: int, _: object) -> None:
+        leave()
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)  # it goes on behind this line
+        signal.signal(number, stop)
+        enter()
+        if waiting:
+            raise _ResumedError
 
     def wait(timeout_s: float) -> bool:
-        return bool(select.select([stdin], [], [], timeout_s)[0])
+        nonlocal waiting
+        try:
+            waiting = True
+            return bool(select.select([stdin], [], [], timeout_s)[0])
+        except _ResumedError:
+            return False
+        finally:
+            waiting = False
 
     def read() -> bytes:
         return os.read(stdin, _READ_BYTES_MAX)
@@ -356,10 +389,12 @@ def _keys() -> Iterator[Callable[[float], list[str]]]:
     def pressed(timeout_s: float) -> list[str]:
         return keys_of(typed_in(wait, read, timeout_s))
 
+    stops = signal.getsignal(signal.SIGTSTP)
     try:
-        tty.setcbreak(stdin)
-        click.echo(_ENTER, nl=False)
+        enter()
+        if stops is signal.SIG_DFL:  # else nobody is there to have it go on
+            signal.signal(signal.SIGTSTP, stop)
         yield pressed
     finally:
-        click.echo(_LEAVE, nl=False)
-        termios.tcsetattr(stdin, termios.TCSADRAIN, before)
+        signal.signal(signal.SIGTSTP, stops)
+        leave()

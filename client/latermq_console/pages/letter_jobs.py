@@ -50,8 +50,10 @@ async def plan(view: View) -> Response:
 
 
 async def begin(view: View) -> Response:
-    """Begin the job, and show it."""
+    """Begin the job, and show it. Raises FormError: a drop that nobody says to be sure of."""
     place, verb = view.path("group"), _verb(view.field("verb"))
+    if verb == "drop" and view.field("sure") != "yes":
+        raise FormError("nothing was dropped: say that you want them gone for good")
     group, desk = await view.whose(place)
     chosen = _offsets(view.form.get("offset", []))
     asked = Asked() if chosen else asked_in_form(view)
