@@ -1,6 +1,6 @@
 import pytest
 
-from latermq_broker.delivery.leases.receipt_handle import NO_DELIVERY, ReceiptHandles
+from latermq_broker.delivery.leases.receipt_handle import DIGESTS_MAX, NO_DELIVERY, ReceiptHandles
 
 SECRET = bytes(range(16))
 #  Delivery 1, generation 2; never change.
@@ -22,6 +22,7 @@ def test_golden() -> None:
         [(7, 1), (9, 1), (8, 1), (10, 1)],
         [(7, 1), (7, 1)],
         [((1 << 64) - 1, (1 << 32) - 1)],
+        [(8 * block + block % 8 + 1, 1 + block % 3) for block in range(3 * DIGESTS_MAX)],
     ],
 )
 def test_several_are_each_as_if_alone(named: list[tuple[int, int]]) -> None:

@@ -19,6 +19,8 @@ _HANDLE_DIGITS: Final = 2 * (_BODY.size + _MAC_BYTES)
 _BLOCK_BITS: Final = 3
 _BLOCK_MASK: Final = (1 << _BLOCK_BITS) - 1
 
+DIGESTS_MAX: Final = 256  # kept: several consumers acknowledge by turns what each was given at once
+
 Named = tuple[int, int]
 """Delivery id and generation."""
 
@@ -33,8 +35,7 @@ class ReceiptHandles:
         # Copied: the key is mixed in once.
         self._keyed = blake2b(key=key, digest_size=_MAC_BYTES << _BLOCK_BITS, person=b"block")
         self._keyed_alone = blake2b(key=key, digest_size=_MAC_BYTES)
-        self._block, self._generation = -1, 0  # whose digest is at hand: most often the next one's
-        self._digest = b""
+        self._digests: dict[int, tuple[int, bytes]] = {}  # block → the generation asked for last
 
     def encode(self, delivery_id: int, generation: int) -> str:
         """Make the handle of a delivery in that generation."""
@@ -62,9 +63,12 @@ class ReceiptHandles:
 
     def _mac(self, delivery_id: int, generation: int) -> bytes:
         block = delivery_id >> _BLOCK_BITS
-        if block != self._block or generation != self._generation:
+        known = self._digests.get(block)
+        if known is None or known[0] != generation:
             mac = self._keyed.copy()
             mac.update(_BODY.pack(block, generation))
-            self._block, self._generation, self._digest = block, generation, mac.digest()
+            if len(self._digests) >= DIGESTS_MAX:
+                self._digests.clear()
+            known = self._digests[block] = (generation, mac.digest())
         at = (delivery_id & _BLOCK_MASK) * _MAC_BYTES
-        return self._digest[at : at + _MAC_BYTES]
+        return known[1][at : at + _MAC_BYTES]

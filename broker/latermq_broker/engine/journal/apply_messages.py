@@ -117,12 +117,13 @@ class MessageApplier:
         uses = state.uses
         moved = state.timers_moved
         key = (-1, -1)
+        due: dict[int, int] = {}  # how many, by topic
         for ref in refs:
             origin, tag_hash, offset, due_ms, length, topic_id, queue_id, reason = ref
             if reason == REF_DUE:
                 if not state.is_gone(origin):
                     self._disarm(due_ms, origin, length)
-                    self._count_delayed(topic_id, -1)
+                    due[topic_id] = due.get(topic_id, 0) + 1
                     if moved:
                         moved.end(origin)
             elif reason == REF_COMMITTED:
@@ -135,6 +136,8 @@ class MessageApplier:
                 reach(state, topic_id, queue_id, offset, store_ms)
             waiting.append((origin, length, reason, 0, tag_hash, store_ms))
             uses.refer(origin, key, offset)
+        for topic_id, count in due.items():
+            self._count_delayed(topic_id, -count)
 
     def timer(self, timer: TimerPayload, at: Stamp) -> None:
         state = self._state

@@ -101,7 +101,9 @@ class Journal:
         way = self._ways[type]
         parts = way.encode(payload)
         position = self._log.append(type, parts, now_ms)
-        length = HEADER_BYTES + sum(map(len, parts))
+        length = HEADER_BYTES
+        for part in parts:
+            length += len(part)
         stamp = tuple_new(Stamp, (position, self._log.last_store_ms, length))
         return self._apply(way.apply, payload, stamp)
 

@@ -59,6 +59,8 @@ RESERVED_PROPERTIES: Final = frozenset((
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SHOWN_CHARACTERS_MAX: Final = 64
+_KNOWN_MAX: Final = 1_024
+_known: Final[set[str]] = set()  # names that have no other characters: of each call, some two
 
 
 def shown(value: str) -> str:
@@ -106,12 +108,17 @@ def check_group(name: str) -> None:
 
 
 def _check_name(what: str, name: str, characters_max: int, error: type[RequestError]) -> None:
+    if name in _known and len(name) <= characters_max:
+        return
     if not name or name.isspace():
         raise error(f"{what} is blank: 1 to {characters_max} characters are required")
     if len(name) > characters_max:
         raise error(f"{what} {shown(name)} is longer than {characters_max} characters")
     if _NAME.fullmatch(name) is None:
         raise error(f"{what} {shown(name)} has other characters than a-z A-Z 0-9 _ - % |")
+    if len(_known) >= _KNOWN_MAX:
+        _known.clear()
+    _known.add(name)
 
 
 def check_tag(tag: str) -> None:

@@ -27,6 +27,7 @@ from latermq_broker.services.wire.wire_ack import AckRequest, ack_response, read
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 OK: Final = ok_status()
+OK_BYTES: Final = OK.SerializeToString()  # of nearly every answer
 
 
 class AckService:
@@ -53,14 +54,18 @@ class AckService:
         now_ms = self._committer.now_ms()
         errors = self._engine.ack(request.group, request.handles, now_ms, request.topic)
         if not any(errors):
-            return self._committer.acknowledged(ack_response(OK, request.entries))
+            return self._committer.acknowledged(ack_response(OK_BYTES, request.entries))
         statuses = [OK if error is None else status_of(error) for error in errors]
-        response = ack_response(common_status(statuses), request.entries, statuses)
+        response = ack_response(
+            common_status(statuses).SerializeToString(),
+            request.entries,
+            [status.SerializeToString() for status in statuses],
+        )
         return self._committer.acknowledged(response)
 
     def refuse_ack_message(self, status: definition_pb2.Status, request: AckRequest) -> bytes:
         """Give each entry the status of all: Rust reads the first one unseen."""
-        return ack_response(status, request.entries)
+        return ack_response(status.SerializeToString(), request.entries)
 
     def refuse_change_invisible_duration(
         self, status: definition_pb2.Status, request: service_pb2.ChangeInvisibleDurationRequest

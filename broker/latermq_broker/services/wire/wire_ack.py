@@ -18,7 +18,7 @@ from latermq_broker.errors import BadRequestError
 from latermq_broker.services.call.answers import parse
 from latermq_broker.services.call.field_counts import FieldCount
 from latermq_broker.services.wire.wire_fields import Doubt, bytes_field, span, varint
-from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
+from latermq_proto.apache.rocketmq.v2 import service_pb2
 
 ENTRIES_COUNT_MAX: Final = 4_096  # of one AckMessage; a receive gives 32 at most
 
@@ -118,24 +118,20 @@ def _name(data: bytes, at: int) -> tuple[str, int]:
     return name, end
 
 
-def ack_response(
-    status: definition_pb2.Status,
-    entries: Sequence[bytes],
-    statuses: Sequence[definition_pb2.Status] = (),
-) -> bytes:
+def ack_response(status: bytes, entries: Sequence[bytes], statuses: Sequence[bytes] = ()) -> bytes:
     """Make the response: one result per entry, in their order.
 
     Args:
+        status: of the whole, serialised.
         entries: as in `AckRequest`.
-        statuses: of each; none: all have the status of the whole.
+        statuses: of each, serialised; none: all have the status of the whole.
     """
-    whole = status.SerializeToString()
-    parts = [bytes_field(_STATUS, whole)]
-    ending = bytes_field(_RESULT_STATUS, whole)
+    parts = [bytes_field(_STATUS, status)]
+    ending = bytes_field(_RESULT_STATUS, status)
     size, head = -1, b""  # of the entry before: most often of the next one too
     for index, entry in enumerate(entries):
         if statuses:
-            ending = bytes_field(_RESULT_STATUS, statuses[index].SerializeToString())
+            ending = bytes_field(_RESULT_STATUS, statuses[index])
             size = -1
         if size != len(entry):
             size = len(entry)

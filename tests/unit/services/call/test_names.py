@@ -33,6 +33,22 @@ def test_topics_that_do_not(name: str, text: str) -> None:
         names.check_topic(name)
 
 
+def test_a_name_that_is_known_is_held_against_each_limit_and_rule() -> None:
+    for number in range(3_000):  # more than are remembered
+        names.check_topic(f"topic-{number}")
+        names.check_group(f"topic-{number}")
+    for known, error in (
+        ("t" * 127, "longer than 120"),
+        ("CID_RMQ_SYS_group", "is a system group"),
+    ):
+        names.check_topic(known)
+        with pytest.raises(errors.IllegalGroupError, match=error):
+            names.check_group(known)
+    names.check_group("rmq_sys_topic")
+    with pytest.raises(errors.IllegalTopicError, match="is a system topic"):
+        names.check_topic("rmq_sys_topic")
+
+
 @pytest.mark.parametrize("name", ["g", "billing-1", "g" * 120, "DEFAULT_CONSUMER"])
 def test_groups_that_pass(name: str) -> None:
     names.check_group(name)

@@ -149,5 +149,6 @@ def test_it_is_answered_as_protobuf_does_it(entries: list[tuple[str, str]], draw
     for index, (message_id, handle) in enumerate(entries):
         status = each[index] if each else WRONG
         wanted.entries.add(message_id=message_id, receipt_handle=handle, status=status)
-    made = wire_ack.ack_response(WRONG, read_entries, each)
+    serialised = [status.SerializeToString() for status in each]
+    made = wire_ack.ack_response(WRONG.SerializeToString(), read_entries, serialised)
     assert service_pb2.AckMessageResponse.FromString(made) == wanted
