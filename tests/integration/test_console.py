@@ -280,15 +280,15 @@ async def test_a_form_of_another_session_does_nothing(endpoint: str, name: str) 
         await visitor.get(f"{plan}?verb=drop")
         good = visitor.page
         visitor.page = visitor.page.replace('name="csrf" value="', 'name="csrf" value="x')
-        await visitor.post(plan, verb="drop", expected="1")
+        await visitor.post(plan, verb="drop", expected="1", sure="yes")
         assert visitor.status == 403
         visitor.page = good
         visitor.client.headers["origin"] = "https://elsewhere.example"
-        await visitor.post(plan, verb="drop", expected="1")
+        await visitor.post(plan, verb="drop", expected="1", sure="yes")
         assert visitor.status == 403
         del visitor.client.headers["origin"]
         visitor.client.cookies.clear()
-        await visitor.post(plan, verb="drop", expected="1")
+        await visitor.post(plan, verb="drop", expected="1", sure="yes")
         assert visitor.status == 403
         assert console.jobs.of_user("") == []
         assert "1 letter, 1 kind" in await visitor.until(f"/dead/{name}", "1 letter")

@@ -63,7 +63,7 @@ async def test_nobody_sees_anything_without_signing_in(endpoint: str) -> None:
         await visitor.client.get("/dead", headers={"X-Console-Live": "1"})
         answer = await visitor.client.get("/dead", headers={"X-Console-Live": "1"})
         assert answer.status_code == 401, "a page that refreshes itself is told so"
-        await visitor.post("/dead/billing/change", verb="drop", expected="1")
+        await visitor.post("/dead/billing/change", verb="drop", expected="1", sure="yes")
         assert visitor.path == "/sign-in"
 
 

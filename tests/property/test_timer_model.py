@@ -16,7 +16,7 @@ from support.memory_files import MemoryFiles
 MINUTE_MS = 60_000
 RUNS = Path("/timer")
 BOUNDS: Final = TimerBounds(  # a run for a handful of entries, so that every example has some
-    slice_entries=3, question_entries=1_000_000, chunk_entries=3, run_entries_min=4
+    slice_entries_max=3, load_entries_max=1_000_000, chunk_entries_max=3, run_entries_min=4
 )
 
 

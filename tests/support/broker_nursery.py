@@ -109,10 +109,11 @@ def _serve(channel: socket.socket) -> None:
     from latermq_broker import runtime  # noqa: F401  what every broker needs, imported once
     from latermq_broker.config import toml_file
     from latermq_cli.__main__ import main
-    from support.small_bounds import with_small_runs
+    from support.small_bounds import SMALL_RUNS, with_small_runs
 
     build = toml_file._build
     toml_file._build = lambda chosen: with_small_runs(build(chosen))
+    assert toml_file.load(None, {}, {}).store.bounds == SMALL_RUNS
 
     while True:
         request, fds, _, _ = socket.recv_fds(channel, MESSAGE_BYTES_MAX, 2)

@@ -43,7 +43,7 @@ from support.engine_rig import do_due, short_store
 from support.group_model import IN_HAND, RENEWED_MS_MAX, UNWANTED_MS, Group, Held, Message, Where
 from support.memory_files import MemoryFiles, lose_checkpoints
 from support.recount import check_uses
-from support.small_bounds import SHORT_SCANS, SMALL_RUNS, bounded
+from support.small_bounds import SHORT_SCANS, SMALLEST, bounded
 
 DIRECTORY: Final = Path("/data")
 TOPIC: Final = "orders"
@@ -63,7 +63,7 @@ def config(retention_ms: int, unread_ms: int | None = None) -> Config:
                 unread_retention_ms=retention_ms if unread_ms is None else unread_ms,
                 dead_letter_retention_ms=LETTERS_MS,
             ),
-            SMALL_RUNS,
+            SMALLEST,
         ),
         delivery=DeliveryConfig(
             max_attempts=3,

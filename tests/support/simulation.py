@@ -49,7 +49,7 @@ from support.sim_desk import (
     UNWANTED_MS,
     imagine,
 )
-from support.small_bounds import SMALL_RUNS, bounded
+from support.small_bounds import SMALLEST, bounded
 from support.torn_files import SHORT_WRITE, Death, Fault, TornFiles
 
 DIRECTORY: Final = EngineRig.DIRECTORY
@@ -92,7 +92,7 @@ class Simulation:
         store = short_store(retention_ms=retention_ms, dead_letter_retention_ms=1 << 40)
         object.__setattr__(store, "flush", random.choice((Flush.ASYNC, Flush.SYNC)))
         self.config = Config(
-            store=bounded(store, SMALL_RUNS),
+            store=bounded(store, SMALLEST),
             delivery=DeliveryConfig(
                 auto_renew_lease_ms=AUTO_RENEW_MS,
                 auto_renew_total_ms_max=AUTO_RENEWED_MS,

@@ -11,7 +11,7 @@ from pathlib import Path
 from latermq_broker.config.addresses import http_url, listen_address
 from latermq_broker.config.auth import AuthConfig
 from latermq_broker.config.cluster import ClusterConfig
-from latermq_broker.config.core_bounds import ScanBounds, StoreBounds
+from latermq_broker.config.core_bounds import NO_SETTING, ScanBounds, StoreBounds
 from latermq_broker.config.number_bounds import check_maxima, check_minima
 from latermq_broker.config.replication import ReplicationConfig
 from latermq_broker.config.server_transport import Http2Config, TlsConfig, Transport
@@ -77,7 +77,7 @@ class StoreConfig:
     on_corrupt: OnCorrupt = OnCorrupt.SKIP
     scrub_pause_ms: int = 600_000  # between two old segments that are checked; 0: never
     allow_network_files: bool = False  # a data directory on NFS, SMB, FUSE and the like
-    bounds: StoreBounds = field(default_factory=StoreBounds)
+    bounds: StoreBounds = field(default_factory=StoreBounds, metadata=NO_SETTING)
 
     def __post_init__(self) -> None:
         if self.segment_bytes % 4096 or self.segment_bytes < 64 * KIB:
@@ -135,7 +135,7 @@ class DeliveryConfig:
     held_messages_max: int = 1_000_000  # of a group and topic, held back behind message groups
     unwanted_retry_ms_max: int = 60_000  # in a FIFO group, for a receive whose filter wants it
     delay_ms_max: int = 40 * 366 * 86_400_000
-    bounds: ScanBounds = field(default_factory=ScanBounds)
+    bounds: ScanBounds = field(default_factory=ScanBounds, metadata=NO_SETTING)
 
     def __post_init__(self) -> None:
         if not 1 <= self.max_attempts <= self.max_attempts_max:

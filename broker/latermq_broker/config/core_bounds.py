@@ -7,39 +7,59 @@ from collections.abc import Iterator
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, Final
 
-BOUNDS: Final = "bounds"  # the field of a section that has some
+NO_SETTING: Final = {"setting": False}  # metadata of a field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimerBounds:
-    slice_entries: int = 8_192  # of a minute, taken apart in one go: some 2 ms
-    question_entries: int = 8_192  # … and for one question
-    chunk_entries: int = 4_096  # fresh ones that are sorted in one go
+    """How much of what waits for its time is handled at once."""
+
+    slice_entries_max: int = 8_192  # of a minute, taken apart in one go: some 2 ms
+    load_entries_max: int = 8_192  # … and for one question
+    chunk_entries_max: int = 4_096  # fresh ones that are sorted in one go
     run_entries_min: int = 1 << 16  # fewer stay in the checkpoint itself
     merge_runs_min: int = 8
+
+    def __post_init__(self) -> None:
+        _check(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreBounds:
-    index_block_entries: int = 131_072  # a block of the message index is full: 256 in a bucket
+    """How large parts of what is derived from the log become."""
+
+    index_block_entries_max: int = 131_072  # of the message index: 256 in a bucket
     timer: TimerBounds = field(default_factory=TimerBounds)
+
+    def __post_init__(self) -> None:
+        _check(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanBounds:
     """How far one receive looks, or one page of what waits."""
 
-    entries_max: int = 2_048  # looked at in one queue, or in the retry lane
-    ordered_entries_max: int = 2_048  # looked at, of a FIFO group
-    unwritten_max: int = 4_096  # passed over, that a restart may have to pass over again
+    entries_max: int = 2_048  # in one queue, or in the retry lane
+    unwritten_entries_max: int = 4_096  # passed over, that a restart may have to pass over again
+    ordered_entries_max: int = 2_048  # of a FIFO group
+    ordered_unwritten_entries_max: int = 4_096
     filter_reads_max: int = 128  # messages that SQL looks into
     filter_read_bytes_max: int = 4 << 20
     held_reads_max: int = 512  # messages of a FIFO group read and then not delivered
     held_read_bytes_max: int = 4 << 20
-    page_entries_max: int = 20_000  # looked at for a page
-    page_rows: int = 4_096  # of ready retries, put in order for a page: some 2 ms
+    page_entries_max: int = 20_000
+    page_rows_max: int = 4_096  # of ready retries, put in order for a page: some 2 ms
+
+    def __post_init__(self) -> None:
+        _check(self)
 
 
 def settings_of(section: Any) -> Iterator["Field[Any]"]:
     """Yield the fields of a section, or of its class, that an operator sets."""
-    return (each for each in fields(section) if each.name != BOUNDS)
+    return (each for each in fields(section) if each.metadata.get("setting", True))
+
+
+def _check(bounds: Any) -> None:
+    for each in fields(bounds):
+        number = getattr(bounds, each.name)
+        assert not isinstance(number, int) or number > 0, f"{each.name}: {number}"

@@ -32,7 +32,7 @@ class Near:
     """Keys order as (due, position): `due_ms << 48 | position >> 3`."""
 
     def __init__(self, bounds: TimerBounds) -> None:
-        self._slice, self._chunk = bounds.slice_entries, bounds.chunk_entries
+        self._slice, self._chunk = bounds.slice_entries_max, bounds.chunk_entries_max
         self._loading: deque[tuple[int, array[int]]] = deque()  # (minute, what is left of it)
         self._chunks: dict[int, list[array[int]]] = {}  # second → sorted entries
         self._fresh: dict[int, array[int]] = {}  # second → entries as they came

@@ -40,7 +40,7 @@ class Timer:
     """Waiting messages by due time; equal times fire in the order of their positions."""
 
     def __init__(self, bounds: TimerBounds) -> None:
-        self._budget = bounds.question_entries
+        self._budget = bounds.load_entries_max
         self.far = Minutes(bounds)
         self.near = Near(bounds)
         self._count = 0

@@ -100,7 +100,7 @@ class Store:
         self._deleting: frozenset[int] = frozenset()  # that the one being written no longer names
         self._cleaned: dict[tuple[int, int], int] = {}  # floors below which files are deleted
         self.index = MessageIndex(
-            files, directory / INDEX_NAME, lambda: log.start, config.bounds.index_block_entries
+            files, directory / INDEX_NAME, lambda: log.start, config.bounds.index_block_entries_max
         )
         self.dropped = Dropped(log)
         self.cut_offs = CutOffs()

@@ -339,30 +339,36 @@ def _looked(screen: Top, width: int, height: int, before: Sequence[str]) -> list
         return [*before[:_HEAD_LINES], said, *before[_HEAD_LINES + 1 :]][:height]
 
 
-class _ResumedError(Exception):
-    """The process was stopped and goes on: its screen is to be drawn again."""
-
-
 @contextmanager
 def _keys() -> Iterator[Callable[[float], list[str]]]:
     """Read keys without their being shown; the terminal is as before afterwards, and after Ctrl-Z.
 
-    Nothing was pressed, before the time is over, where the process was stopped in between.
+    What it yields returns at once, without a key, when the process was stopped and goes on.
     """
     import termios  # not on Windows
     import tty
 
     stdin, stdout = sys.stdin.fileno(), sys.stdout.fileno()
     before = termios.tcgetattr(stdin)
-    waiting = False
+    entered = False
+    resumed, resume = os.pipe()
 
     def enter() -> None:
+        nonlocal before, entered
+        before = termios.tcgetattr(stdin)
         tty.setcbreak(stdin)
+        entered = True
         os.write(stdout, _ENTER.encode())  # a signal may come amid what `click.echo` writes
 
     def leave() -> None:
-        os.write(stdout, _LEAVE.encode())
-        termios.tcsetattr(stdin, termios.TCSADRAIN, before)
+        nonlocal entered
+        if not entered:  # it is ended while it is stopped
+            return
+        entered = False
+        try:
+            os.write(stdout, _LEAVE.encode())
+        finally:
+            termios.tcsetattr(stdin, termios.TCSADRAIN, before)
 
     def stop(number: int, _: object) -> None:
         leave()
@@ -370,18 +376,14 @@ def _keys() -> Iterator[Callable[[float], list[str]]]:
         signal.raise_signal(number)  # it goes on behind this line
         signal.signal(number, stop)
         enter()
-        if waiting:
-            raise _ResumedError
+        os.write(resume, b".")
 
     def wait(timeout_s: float) -> bool:
-        nonlocal waiting
-        try:
-            waiting = True
-            return bool(select.select([stdin], [], [], timeout_s)[0])
-        except _ResumedError:
+        ready = select.select([stdin, resumed], [], [], timeout_s)[0]
+        if resumed in ready:
+            os.read(resumed, _READ_BYTES_MAX)
             return False
-        finally:
-            waiting = False
+        return bool(ready)
 
     def read() -> bytes:
         return os.read(stdin, _READ_BYTES_MAX)
@@ -389,12 +391,15 @@ def _keys() -> Iterator[Callable[[float], list[str]]]:
     def pressed(timeout_s: float) -> list[str]:
         return keys_of(typed_in(wait, read, timeout_s))
 
-    stops = signal.getsignal(signal.SIGTSTP)
+    stops = signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL  # else nobody would have it go on
     try:
         enter()
-        if stops is signal.SIG_DFL:  # else nobody is there to have it go on
+        if stops:
             signal.signal(signal.SIGTSTP, stop)
         yield pressed
     finally:
-        signal.signal(signal.SIGTSTP, stops)
+        if stops:
+            signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         leave()
+        os.close(resumed)
+        os.close(resume)

@@ -50,7 +50,7 @@ async def plan(view: View) -> Response:
 
 
 async def begin(view: View) -> Response:
-    """Begin the job, and show it. Raises FormError: a drop that nobody says to be sure of."""
+    """Begin the job, and show it. Raises FormError: a field is wrong, or a drop not confirmed."""
     place, verb = view.path("group"), _verb(view.field("verb"))
     if verb == "drop" and view.field("sure") != "yes":
         raise FormError("nothing was dropped: say that you want them gone for good")

@@ -31,6 +31,7 @@ def test_several_are_each_as_if_alone(named: list[tuple[int, int]]) -> None:
     assert encoded == [ReceiptHandles(SECRET).encode(*one) for one in named]
     assert len(set(encoded)) == len(set(named))
     assert [handles.decode(handle) for handle in encoded] == named
+    assert len(handles._digests) <= DIGESTS_MAX
 
 
 def test_what_is_no_handle_among_others() -> None:

@@ -12,6 +12,7 @@ import latermq_broker.config
 from latermq_broker.config.addresses import listen_address
 from latermq_broker.config.cluster import ClusterConfig
 from latermq_broker.config.config import Config, Flush
+from latermq_broker.config.core_bounds import ScanBounds, StoreBounds
 from latermq_broker.config.toml_file import load, to_toml
 from latermq_broker.errors import ConfigError
 
@@ -34,6 +35,19 @@ def loaded(
 class TestOrder:
     def test_nothing_given_is_the_defaults(self) -> None:
         assert loaded(store__flush=None) == Config()
+
+    def test_bounds_of_the_core_are_no_settings(self, file: Path) -> None:
+        file.write_text("[store]\nbounds = 1\n")
+        with pytest.raises(ConfigError, match="no such setting"):
+            loaded(file)
+        with pytest.raises(ConfigError, match="no such setting"):
+            loaded(environment={"LATERMQ_DELIVERY_BOUNDS": "1"})
+        with pytest.raises(ConfigError, match="no such setting"):
+            loaded(store__bounds=1)
+        assert "bounds" not in to_toml(Config())
+        assert Config().store.bounds == StoreBounds()
+        with pytest.raises(AssertionError, match="filter_reads_max: 0"):
+            ScanBounds(filter_reads_max=0)
 
     def test_each_source_wins_over_the_one_before(self, file: Path) -> None:
         file.write_text('[server]\nlisten = "127.0.0.1:1"\nbroker_name = "a"\n[log]\njson = true\n')

@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 
 from latermq_broker.config.config import Config, LogConfig, ServerConfig, StoreConfig
+from latermq_broker.config.core_bounds import StoreBounds
 from latermq_broker.config.reloading import LIVE, LIVE_STANDING_BY, Settings
 from latermq_broker.config.toml_file import to_toml
 from latermq_broker.errors import ConfigError
@@ -47,6 +48,15 @@ def test_what_may_change_does_and_the_rest_is_named() -> None:
     assert settings.over(Config()).store.retention_ms == HOUR_MS
     file.config = Config()
     assert settings.reread(running).config.store == StoreConfig()
+
+
+def test_bounds_stay_as_the_broker_has_them() -> None:
+    bounds = StoreBounds(index_block_entries_max=64)
+    running = Config(store=StoreConfig(bounds=bounds))
+    settings = Settings(lambda: Config(store=StoreConfig(retention_ms=HOUR_MS)), Config())
+    reread = settings.reread(running)
+    assert dict(reread.changed) == {"store.retention_ms": HOUR_MS}
+    assert reread.config.store.bounds == bounds
 
 
 def test_one_that_stands_by_changes_its_log_alone() -> None:

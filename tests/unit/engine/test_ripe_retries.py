@@ -13,7 +13,7 @@ from support.engine_rig import EngineRig
 
 def looking_at(entries_max: int, rows: int = 4_096) -> EngineRig:
     """Make a rig whose pages of what waits look at no more."""
-    bounds = ScanBounds(page_entries_max=entries_max, page_rows=rows)
+    bounds = ScanBounds(page_entries_max=entries_max, page_rows_max=rows)
     return EngineRig(delivery=DeliveryConfig(bounds=bounds))
 
 

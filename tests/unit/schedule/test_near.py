@@ -43,15 +43,15 @@ def test_a_burst_of_one_instant_costs_a_slice_at_a_time_and_comes_in_order(
     sorts = counted_sorts(monkeypatch)
     burst = Timer(BOUNDS)
     due_ms = NOW_MS + 10 * MINUTE_MS
-    count = 10 * BOUNDS.slice_entries
+    count = 10 * BOUNDS.slice_entries_max
     for index in range(count):
         burst.arm_fresh([(due_ms, 8 * (count - index))])
     asked = 0
     while burst.next_deadline_ms() == due_ms - LOAD_LEAD_MS or burst.near.loading:
         assert burst.due(due_ms - LOAD_LEAD_MS, 500) == []
         asked += 1
-    assert asked >= count // BOUNDS.question_entries
-    assert max(sorts) <= BOUNDS.slice_entries
+    assert asked >= count // BOUNDS.load_entries_max
+    assert max(sorts) <= BOUNDS.slice_entries_max
     assert [at for _, at in drain(burst, due_ms, 500)] == list(range(8, 8 * count + 8, 8))
     assert burst.next_deadline_ms() is None
 
@@ -62,13 +62,13 @@ def test_much_that_is_armed_for_one_near_second_is_sorted_in_chunks(
     sorts = counted_sorts(monkeypatch)
     level = Timer(BOUNDS)
     level.due(NOW_MS, 1)
-    count = 3 * BOUNDS.chunk_entries + 5
+    count = 3 * BOUNDS.chunk_entries_max + 5
     for index in range(count):
         level.arm_fresh([(NOW_MS + 5_000 + index % 700, 8 * index)])
     found = drain(level, NOW_MS + 10_000, 500)
     assert found == sorted(found)
     assert len(found) == count
-    assert max(sorts) <= BOUNDS.chunk_entries
+    assert max(sorts) <= BOUNDS.chunk_entries_max
 
 
 def test_what_is_armed_for_the_open_second_or_before_still_comes_in_order() -> None:

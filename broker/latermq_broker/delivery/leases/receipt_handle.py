@@ -35,7 +35,7 @@ class ReceiptHandles:
         # Copied: the key is mixed in once.
         self._keyed = blake2b(key=key, digest_size=_MAC_BYTES << _BLOCK_BITS, person=b"block")
         self._keyed_alone = blake2b(key=key, digest_size=_MAC_BYTES)
-        self._digests: dict[int, tuple[int, bytes]] = {}  # block → the generation asked for last
+        self._digests: dict[int, tuple[int, bytes]] = {}  # block → generation, digest
 
     def encode(self, delivery_id: int, generation: int) -> str:
         """Make the handle of a delivery in that generation."""

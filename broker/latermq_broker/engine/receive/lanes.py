@@ -225,7 +225,7 @@ class Lanes:
         if offset < queue.next:  # not all was looked at: ask again
             self._state.announced.add(subscription)
         written = subscription.cursors.get(queue.queue_id, queue.first)
-        if offset - written >= self._bounds.unwritten_max:
+        if offset - written >= self._bounds.unwritten_entries_max:
             payload = OffsetPayload(
                 subscription.group_id, subscription.topic_id, queue.queue_id, offset
             )

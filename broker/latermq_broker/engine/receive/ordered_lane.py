@@ -312,7 +312,7 @@ class OrderedLane:
                 break
         end = cursor + looked
         if rows or end - receive.subscription.cursors.get(queue.queue_id, queue.first) >= (
-            self._bounds.unwritten_max
+            self._bounds.ordered_unwritten_entries_max
         ):
             taken = self._write(receive, queue.queue_id, end, rows)
         else:

@@ -2,8 +2,8 @@
 
 Listings merge the timer, the lease deadlines and the halves' checks by time; a page looks at no
 more than `page_entries_max` entries, so it may be short, or empty, before the listing's end. Only
-more than so many ready retries are not merged: they come first, `page_rows` rows of the lease table
-at a time and by time among those, so that no page has to put all of them in order.
+more than so many ready retries are not merged: they come first, `page_rows_max` rows of the lease
+table at a time and by time among those, so that no page has to put all of them in order.
 """
 
 from bisect import bisect_right
@@ -87,7 +87,7 @@ class PendingView:
         """
         filter = _by_classic_name(filter)
         place = parse_token(token)
-        scan_max = scan_max or self._bounds.page_entries_max
+        scan_max = self._bounds.page_entries_max if scan_max is None else scan_max
         items: list[PendingItem] = []
         for looked, (row, waiting) in enumerate(self._in_order(filter, place)):
             if len(items) >= page_size or looked >= scan_max:
@@ -142,7 +142,7 @@ class PendingView:
     ) -> tuple[list[str], str]:
         """Find (ids under which a message waits, the token to search on with; "" at the end)."""
         place = parse_token(token)
-        scan_max = scan_max or self._bounds.page_entries_max
+        scan_max = self._bounds.page_entries_max if scan_max is None else scan_max
         pending_ids: list[str] = []
         for looked, (row, waiting) in enumerate(self._in_order(PendingFilter(), place)):
             if looked >= scan_max:
@@ -238,7 +238,7 @@ class PendingView:
             if not row and leases.count(State.READY) <= self._bounds.page_entries_max:
                 sources.append(self._ripe(leases.ready(), after))
             else:
-                for first, ready in leases.ready_slices(row, self._bounds.page_rows):
+                for first, ready in leases.ready_slices(row, self._bounds.page_rows_max):
                     for waiting in self._ripe(ready, after if first == row else BEFORE_ALL):
                         yield first, waiting
                 row, after = REST, BEFORE_ALL

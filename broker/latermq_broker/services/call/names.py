@@ -7,6 +7,7 @@ exists: that is the catalogue's. Never changes a value.
 import re
 from collections.abc import Mapping
 from enum import IntEnum
+from functools import lru_cache
 from typing import Final, TypeVar
 
 from latermq_broker.catalog.catalog import INTERNAL_PREFIXES, SCHEDULE_TOPIC
@@ -31,6 +32,7 @@ GROUP_CHARACTERS_MAX: Final = 120
 MESSAGE_GROUP_BYTES_MAX: Final = 63
 DEDUP_ID_BYTES_MAX: Final = 128  # its size is a byte in DEDUP records
 USER_PROPERTIES_COUNT_MAX: Final = 128
+NAMES_KEPT_MAX: Final = 1_024  # that were looked at lately
 PROPERTIES_BYTES_MAX: Final = 16_384  # property keys and values, tag and keys, as UTF-8
 
 _SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
@@ -59,8 +61,6 @@ RESERVED_PROPERTIES: Final = frozenset((
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SHOWN_CHARACTERS_MAX: Final = 64
-_KNOWN_MAX: Final = 1_024
-_known: Final[set[str]] = set()  # names that have no other characters: of each call, some two
 
 
 def shown(value: str) -> str:
@@ -108,17 +108,18 @@ def check_group(name: str) -> None:
 
 
 def _check_name(what: str, name: str, characters_max: int, error: type[RequestError]) -> None:
-    if name in _known and len(name) <= characters_max:
-        return
     if not name or name.isspace():
         raise error(f"{what} is blank: 1 to {characters_max} characters are required")
     if len(name) > characters_max:
         raise error(f"{what} {shown(name)} is longer than {characters_max} characters")
-    if _NAME.fullmatch(name) is None:
+    if not has_name_characters(name):
         raise error(f"{what} {shown(name)} has other characters than a-z A-Z 0-9 _ - % |")
-    if len(_known) >= _KNOWN_MAX:
-        _known.clear()
-    _known.add(name)
+
+
+@lru_cache(maxsize=NAMES_KEPT_MAX)
+def has_name_characters(name: str) -> bool:
+    """Tell whether a name, no longer than names may be, has no others; each call brings some."""
+    return _NAME.fullmatch(name) is not None
 
 
 def check_tag(tag: str) -> None:

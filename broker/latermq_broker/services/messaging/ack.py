@@ -27,7 +27,6 @@ from latermq_broker.services.wire.wire_ack import AckRequest, ack_response, read
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 OK: Final = ok_status()
-OK_BYTES: Final = OK.SerializeToString()  # of nearly every answer
 
 
 class AckService:
@@ -54,7 +53,7 @@ class AckService:
         now_ms = self._committer.now_ms()
         errors = self._engine.ack(request.group, request.handles, now_ms, request.topic)
         if not any(errors):
-            return self._committer.acknowledged(ack_response(OK_BYTES, request.entries))
+            return self._committer.acknowledged(ack_response(wire.OK_STATUS, request.entries))
         statuses = [OK if error is None else status_of(error) for error in errors]
         response = ack_response(
             common_status(statuses).SerializeToString(),

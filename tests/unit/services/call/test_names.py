@@ -37,6 +37,7 @@ def test_a_name_that_is_known_is_held_against_each_limit_and_rule() -> None:
     for number in range(3_000):  # more than are remembered
         names.check_topic(f"topic-{number}")
         names.check_group(f"topic-{number}")
+    assert names.has_name_characters.cache_info().currsize == names.NAMES_KEPT_MAX
     for known, error in (
         ("t" * 127, "longer than 120"),
         ("CID_RMQ_SYS_group", "is a system group"),
