@@ -79,7 +79,7 @@ def test_the_nth_call_of_a_start_fails(name: str) -> None:
 
 
 def sound(files: TornFiles) -> bool:
-    """As `latermq log verify` says."""
+    """Tell whether `latermq log verify` finds the log whole."""
     try:
         return verify_directory(DIRECTORY, files).ok
     except CorruptRecordError:

@@ -192,7 +192,7 @@ TestShortLives.settings = settings(max_examples=80, stateful_step_count=30, dead
 
 
 class LongMachine(EngineMachine):
-    """The same for longer."""
+    """Run the rules of `EngineMachine` for twice as many steps."""
 
 
 TestLongLives = LongMachine.TestCase

@@ -257,14 +257,14 @@ class Bench(RuleBasedStateMachine):
                     group.keep(held)
 
     def retries(self, group: Group) -> set[str]:
-        """What `latermq pending` tells that the group has ready, or in its backoff."""
+        """Name what `latermq pending` tells that the group has ready, or in its backoff."""
         backoff = PendingFilter(kind=PendingKind.BACKOFF, group=group.name)
         items, _ = self.engine.pending.page(backoff, 1_000)
         return {item.sys.decode() for item in items}
 
     def _is_in_the_way(self, group: Group, held: Held) -> bool:
-        """Whether something of its message group is, since the last tick at least, and was when
-        its queue let go of it."""
+        """Tell whether something blocks its message group, since the last tick at least, and did
+        when the queue let go of this message."""
         key = held.message.key
         if group.on_dead is None or not held.withheld or held.maybe:
             return False

@@ -7,11 +7,21 @@ from collections.abc import Iterator
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, Final
 
+from latermq_broker.config.number_bounds import check_minima
+
 NO_SETTING: Final = {"setting": False}  # metadata of a field
 
 
+class _Bounds:
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a number below 1. Raises ConfigError."""
+        check_minima("bounds", self)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimerBounds:
+class TimerBounds(_Bounds):
     """How much of what waits for its time is handled at once."""
 
     slice_entries_max: int = 8_192  # of a minute, taken apart in one go: some 2 ms
@@ -20,23 +30,17 @@ class TimerBounds:
     run_entries_min: int = 1 << 16  # fewer stay in the checkpoint itself
     merge_runs_min: int = 8
 
-    def __post_init__(self) -> None:
-        _check(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoreBounds:
+class StoreBounds(_Bounds):
     """How large parts of what is derived from the log become."""
 
     index_block_entries_max: int = 131_072  # of the message index: 256 in a bucket
     timer: TimerBounds = field(default_factory=TimerBounds)
 
-    def __post_init__(self) -> None:
-        _check(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScanBounds:
+class ScanBounds(_Bounds):
     """How far one receive looks, or one page of what waits."""
 
     entries_max: int = 2_048  # in one queue, or in the retry lane
@@ -50,16 +54,7 @@ class ScanBounds:
     page_entries_max: int = 20_000
     page_rows_max: int = 4_096  # of ready retries, put in order for a page: some 2 ms
 
-    def __post_init__(self) -> None:
-        _check(self)
-
 
 def settings_of(section: Any) -> Iterator["Field[Any]"]:
     """Yield the fields of a section, or of its class, that an operator sets."""
     return (each for each in fields(section) if each.metadata.get("setting", True))
-
-
-def _check(bounds: Any) -> None:
-    for each in fields(bounds):
-        number = getattr(bounds, each.name)
-        assert not isinstance(number, int) or number > 0, f"{each.name}: {number}"

@@ -14,7 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -349,26 +349,24 @@ def _keys() -> Iterator[Callable[[float], list[str]]]:
     import tty
 
     stdin, stdout = sys.stdin.fileno(), sys.stdout.fileno()
-    before = termios.tcgetattr(stdin)
-    entered = False
+    before: list[Any] | None = None  # while the terminal is ours
     resumed, resume = os.pipe()
 
     def enter() -> None:
-        nonlocal before, entered
+        nonlocal before
         before = termios.tcgetattr(stdin)
         tty.setcbreak(stdin)
-        entered = True
         os.write(stdout, _ENTER.encode())  # a signal may come amid what `click.echo` writes
 
     def leave() -> None:
-        nonlocal entered
-        if not entered:  # it is ended while it is stopped
+        nonlocal before
+        if before is None:  # it is ended while it is stopped
             return
-        entered = False
+        modes, before = before, None
         try:
             os.write(stdout, _LEAVE.encode())
         finally:
-            termios.tcsetattr(stdin, termios.TCSADRAIN, before)
+            termios.tcsetattr(stdin, termios.TCSADRAIN, modes)
 
     def stop(number: int, _: object) -> None:
         leave()

@@ -12,7 +12,7 @@ from latermq_console import clock
 from latermq_console.drawing.links import segment
 from latermq_console.pages.groups import QUEUES_MAX, lag_by_queue, whole_of
 from latermq_console.pages.letter_filter import instant_ms
-from latermq_console.pages.sure import check_name
+from latermq_console.pages.sure import check_name, is_sure
 from latermq_console.reading.desk import Desk
 from latermq_console.reading.jobs import words_of
 from latermq_console.serving.console import FormError, View
@@ -98,7 +98,7 @@ async def plan_reset(view: View) -> Response:
 async def reset(view: View) -> Response:
     """Move a group to another time in a topic, in every shard, as its plan told."""
     name, topic = view.path("group"), view.field("topic")
-    if view.field("sure") != "yes":
+    if not is_sure(view):
         raise FormError("nothing was changed: say that you are sure")
     request = group_pb2.ResetGroupRequest(
         name=name, topic=topic, to_ms=view.whole("to_ms", TO_MS_MAX)

@@ -10,6 +10,7 @@ from latermq_console import clock
 from latermq_console.drawing.links import segment
 from latermq_console.drawing.words import counted
 from latermq_console.pages.letter_filter import Asked, asked_in_form, asked_of
+from latermq_console.pages.sure import is_sure
 from latermq_console.reading.jobs import (
     RATE_MAX,
     RUNNING_MAX,
@@ -52,7 +53,7 @@ async def plan(view: View) -> Response:
 async def begin(view: View) -> Response:
     """Begin the job, and show it. Raises FormError: a field is wrong, or a drop not confirmed."""
     place, verb = view.path("group"), _verb(view.field("verb"))
-    if verb == "drop" and view.field("sure") != "yes":
+    if verb == "drop" and not is_sure(view):
         raise FormError("nothing was dropped: say that you want them gone for good")
     group, desk = await view.whose(place)
     chosen = _offsets(view.form.get("offset", []))

@@ -7,6 +7,7 @@ from starlette.responses import Response
 from latermq.errors import LaterMQError
 from latermq_console import clock
 from latermq_console.drawing import charts, words
+from latermq_console.pages.sure import is_sure
 from latermq_console.reading.desk import Desk
 from latermq_console.reading.jobs import words_of
 from latermq_console.reading.shards import Parts
@@ -149,7 +150,7 @@ async def change(view: View) -> Response:
         raise FormError("say expedite, postpone, cancel or commit")
     if not ids or len(ids) > CHOSEN_MAX:
         raise FormError("choose some messages first")
-    if verb in ("cancel", "commit") and view.field("sure") != "yes":
+    if verb in ("cancel", "commit") and not is_sure(view):
         return view.render("pending_sure.html", verb=verb, ids=ids, back=back)
     service = view.desk.admin.pending
     method = {

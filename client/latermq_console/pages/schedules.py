@@ -4,6 +4,7 @@ from typing import Final
 
 from starlette.responses import Response
 
+from latermq_console.pages.sure import is_sure
 from latermq_console.serving.console import FormError, View
 from latermq_proto.latermq.v1 import schedule_pb2
 from latermq_text.durations import format_ticks
@@ -38,7 +39,7 @@ async def change(view: View) -> Response:
     }
     if verb not in methods:
         raise FormError("say pause, resume or remove")
-    if verb == "remove" and view.field("sure") != "yes":
+    if verb == "remove" and not is_sure(view):
         return view.render("schedule_sure.html", name=name, back=back)
     await view.desk.call(methods[verb], schedule_pb2.ScheduleRequest(name=name))
     return view.go(back, "good", f"schedule {name} {DONE_WORDS[verb]}")

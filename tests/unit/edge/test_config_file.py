@@ -46,7 +46,7 @@ class TestOrder:
             loaded(store__bounds=1)
         assert "bounds" not in to_toml(Config())
         assert Config().store.bounds == StoreBounds()
-        with pytest.raises(AssertionError, match="filter_reads_max: 0"):
+        with pytest.raises(ConfigError, match=r"bounds\.filter_reads_max.*must be at least 1"):
             ScanBounds(filter_reads_max=0)
 
     def test_each_source_wins_over_the_one_before(self, file: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from latermq_broker.config.config import DeliveryConfig
+from latermq_broker.config.core_bounds import StoreBounds
 from latermq_broker.delivery.failure import Failure
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import DeadFilter, DeadState, OnDead, Outgoing, TopicType
@@ -16,8 +17,9 @@ from latermq_broker.errors import IndexRebuildingError, TopicNotFoundError
 from latermq_broker.store.derived import message_index
 from support.engine_rig import SMALL_STORE, START_MS, EngineRig, short_store
 from support.index_contents import indexed
-from support.small_bounds import SMALL_BLOCKS, bounded
+from support.small_bounds import bounded
 
+BLOCKS = StoreBounds(index_block_entries_max=40)
 FAILURE = Failure("TimeoutError", "too slow", "")
 
 
@@ -114,7 +116,7 @@ def test_by_time_over_all_queues_in_order_without_a_gap() -> None:
 
 @pytest.mark.parametrize("checkpointed", [False, True])
 def test_a_restart_finds_what_was_found_before(checkpointed: bool) -> None:
-    rig = EngineRig(store=bounded(SMALL_STORE, SMALL_BLOCKS))
+    rig = EngineRig(store=bounded(SMALL_STORE, BLOCKS))
     for n in range(200):
         send_keyed(rig, f"m{n}", f"key-{n % 5}")
         if checkpointed and n in (50, 150):
@@ -131,7 +133,7 @@ def test_a_restart_finds_what_was_found_before(checkpointed: bool) -> None:
 def test_a_damaged_index_is_made_again_from_the_log(
     harm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig = EngineRig(store=bounded(short_store(retention_ms=0), SMALL_BLOCKS))
+    rig = EngineRig(store=bounded(short_store(retention_ms=0), BLOCKS))
     for n in range(300):
         send_keyed(rig, f"m{n}", "all")
     die(rig)

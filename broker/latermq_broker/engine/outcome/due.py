@@ -1,10 +1,9 @@
 """What happens because time passes: timers fire, leases end or are renewed, backoffs are over."""
 
 import struct
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import groupby
 from typing import Final
 
 from latermq_broker.config.config import DeliveryConfig
@@ -57,8 +56,8 @@ class DueWork:
         finally:
             fired = due[: waiting - len(state.timer)]
             state.figures.messages_due += len(fired)
-            for due_ms, same in groupby([due_ms for due_ms, _ in fired]):
-                state.figures.lateness_ms.observe_some(wall_ms - due_ms, len(list(same)))
+            for due_ms, count in Counter([due_ms for due_ms, _ in fired]).items():
+                state.figures.lateness_ms.observe_some(wall_ms - due_ms, count)
 
     def end_leases(self, now_ms: int) -> None:
         """End a bounded slice of leases, earliest first. StoreFullError: the rest stays due."""

@@ -37,7 +37,11 @@ def by_protobuf(data: bytes) -> AckRequest | None:
 
 
 def read(data: bytes) -> AckRequest | None:
-    """What we read, results as protobuf writes them; None: refused."""
+    """Read an AckMessageRequest as the broker does, its entries as protobuf writes them.
+
+    Returns:
+        None: it is refused.
+    """
     try:
         request = read_ack(data)
     except BadRequestError:
@@ -47,7 +51,7 @@ def read(data: bytes) -> AckRequest | None:
 
 
 def in_order(data: bytes) -> bool:
-    """Whether protobuf is not needed to read it."""
+    """Tell whether the bytes of an AckMessageRequest are read without protobuf."""
     return wire_ack._read(data) is not None
 
 
