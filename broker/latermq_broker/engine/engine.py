@@ -23,7 +23,12 @@ from latermq_broker.engine.journal.checkpoints import Checkpoints
 from latermq_broker.engine.journal.indexing import IndexRebuild
 from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.outcome.attempts import Attempts
-from latermq_broker.engine.outcome.by_handle import live_delivery, live_ids, was_done
+from latermq_broker.engine.outcome.by_handle import (
+    live_delivery,
+    live_ids,
+    was_done,
+    was_given_back,
+)
 from latermq_broker.engine.outcome.dead_letters import DeadLetters
 from latermq_broker.engine.outcome.due import GONE_CLIENT_LEASE_MS, DueWork
 from latermq_broker.engine.receive.lanes import Lanes
@@ -60,6 +65,8 @@ from latermq_broker.errors import (
     StoreFullError,
 )
 from latermq_broker.store.records.lease_records import (
+    EXTEND_BOUNDS,
+    EXTEND_KEEP_HANDLE,
     ExtendPayload,
 )
 from latermq_broker.store.records.letter_records import DEAD_FORWARDED, DEAD_REJECTED
@@ -223,6 +230,8 @@ class Engine:
         now_ms: int,
         *,
         suspend: bool = False,
+        extends: bool = False,
+        repeatable: bool = False,
         insists: bool = False,
         failure: Failure | None = None,
         topic: str | None = None,
@@ -231,11 +240,18 @@ class Engine:
 
         For a push consumer's lease, or with a failure, it is a nack: the attempt is over, and the
         group's backoff, where it has one, replaces `invisible_ms`, unless the consumer `insists`.
-        `suspend` gives the message back uncounted. Protocol: ChangeInvisibleDuration.
+        `suspend` gives the message back uncounted. With `extends` it is none of these: the handle
+        stays, and the broker does not renew the lease beyond. With `repeatable` a repeat of the end
+        of a lease changes nothing and returns `handle`. Protocol: ChangeInvisibleDuration.
         Raises InvalidReceiptHandleError: acked, expired, superseded, or not of the topic named.
         """
+        if repeatable and was_given_back(self._state, group, handle, now_ms, topic):
+            return handle
         delivery = _live(self._state, group, handle, now_ms, topic)
-        if delivery.state is State.BACKOFF or not (
+        if extends and delivery.state is State.LEASED:
+            payload = ExtendPayload(delivery.id, invisible_ms, EXTEND_KEEP_HANDLE | EXTEND_BOUNDS)
+            self._journal.write(RecordType.EXTEND, payload, now_ms)
+        elif delivery.state is State.BACKOFF or not (
             suspend or delivery.auto_renew or failure is not None
         ):
             payload = ExtendPayload(delivery.id, invisible_ms, 0)

@@ -22,6 +22,7 @@ from latermq_broker.store.records.dedup_records import (
 from latermq_broker.store.records.kind import Fields, Names
 from latermq_broker.store.records.kinds import KINDS
 from latermq_broker.store.records.lease_records import (
+    EXTEND_BOUNDS,
     EXTEND_KEEP_HANDLE,
     LEASE_AUTO_RENEW,
     ORDERED_TAKE,
@@ -214,7 +215,8 @@ DELIVERIES: Final = {
         ExtendPayload(7, 30_000, EXTEND_KEEP_HANDLE),
         "0700000000000000 30750000 01 000000",
         b"",
-        {"delivery": 7, "invisible_ms": 30_000, "handle_stays": True, "renewal": False},
+        {"delivery": 7, "invisible_ms": 30_000, "handle_stays": True, "renewal": False,
+         "renewed_no_more": False},
     ),
     RecordType.ATTEMPT: Golden(
         AttemptPayload(0x80, 7, 0x40, 250, 2, Outcome.NACK, 1000, ("E", "no", "h", "")),
@@ -332,6 +334,16 @@ GOLDEN: Final = MESSAGES | DELIVERIES | OTHERS
 
 def test_each_type_has_its_kind_and_its_golden_bytes() -> None:
     assert set(KINDS) == set(GOLDEN) == set(RecordType)
+
+
+def test_an_extension_of_the_holder_has_golden_bytes_of_its_own() -> None:
+    kind = KINDS[RecordType.EXTEND]
+    extend = ExtendPayload(7, 30_000, EXTEND_KEEP_HANDLE | EXTEND_BOUNDS)
+    payload = bytes.fromhex("0700000000000000 30750000 05 000000")
+    assert b"".join(kind.encode(extend)) == payload
+    assert kind.decode(memoryview(payload)) == extend
+    record = Record(0x200, RecordType.EXTEND, FLAG_CLEAN, 5, 1, payload, HEADER_BYTES + 16)
+    assert kind.text(record, Names())["renewed_no_more"] is True
 
 
 @pytest.mark.parametrize("number", RecordType, ids=lambda number: number.name)

@@ -29,7 +29,7 @@ from enum import IntEnum
 from typing import Final
 
 from latermq_broker.delivery.leases.shared import LOW_BITS, DeliveryKey, Holder
-from latermq_broker.delivery.leases.slab import KEPT_COLUMNS, RENEWALS_MAX, Slab
+from latermq_broker.delivery.leases.slab import BOUNDED, KEPT_COLUMNS, RENEWALS_MAX, Slab
 
 
 class State(IntEnum):
@@ -174,6 +174,13 @@ class Delivery:
     @renewals.setter
     def renewals(self, to: int) -> None:
         self.slab.renewals[self.row] = min(to, RENEWALS_MAX)
+
+    @property
+    def bounded(self) -> bool:  # its holder said when the lease ends: the broker renews it no more
+        return self.slab.renewals[self.row] == BOUNDED
+
+    def bound(self) -> None:
+        self.slab.renewals[self.row] = BOUNDED
 
     @property
     def deadline_ms(self) -> int:  # of the lease, or of the backoff

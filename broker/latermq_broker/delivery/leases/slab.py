@@ -41,7 +41,8 @@ KEPT_COLUMNS: Final = {
 _DERIVED_COLUMNS: Final = {"armed": "H", "next": "I", "prev": "I", "chain": "I"}
 
 
-RENEWALS_MAX: Final = 255  # counted no further
+RENEWALS_MAX: Final = 254  # counted no further
+BOUNDED: Final = 255  # in `renewals`: its holder said when the lease ends; it is renewed no more
 
 
 def fill(column: Numbers, rows: Sequence[int], number: int) -> None:

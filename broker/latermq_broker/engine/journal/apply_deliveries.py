@@ -226,6 +226,8 @@ class DeliveryApplier:
             delivery.generation += 1
         if extend.flags & lease_records.EXTEND_RENEWAL:
             delivery.renewals += 1
+        if extend.flags & lease_records.EXTEND_BOUNDS:
+            delivery.bound()
         _hold(self._state, delivery, at.store_ms + extend.invisible_ms)
 
     def attempt(self, attempt: AttemptPayload, at: Stamp) -> None:

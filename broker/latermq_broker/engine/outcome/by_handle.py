@@ -5,6 +5,9 @@ from collections.abc import Sequence
 from latermq_broker.catalog.catalog import Catalog
 from latermq_broker.delivery.leases.lease import Delivery, State
 from latermq_broker.engine.state.state import EngineState
+from latermq_broker.errors import CorruptRecordError
+from latermq_broker.store.records.lease_records import Outcome, decode_attempt
+from latermq_broker.store.records.record import RecordType
 
 
 def live_delivery(
@@ -43,6 +46,42 @@ def was_done(state: EngineState, group: str, handle: str, now_ms: int, topic: st
         and delivery.place.is_of(owner)
         and delivery.deadline_ms > now_ms
     )
+
+
+def was_given_back(
+    state: EngineState, group: str, handle: str, now_ms: int, topic: str | None
+) -> bool:
+    """Tell whether the lease of the handle was ended by a nack or a suspension of its holder: the
+    message waits or was lent again, or it was its last attempt and died of it.
+
+    The chain of attempts in the log says so, newest first: each lease has a generation of its own,
+    and so has the wait after it, unless the lease ran out.
+    """
+    delivery_id, generation = state.handles.decode(handle)
+    owner = _ids_of(state.catalog, group, topic)
+    if owner is None or not delivery_id:
+        return False
+    if state.recently_done.holds(delivery_id, generation, owner, now_ms):
+        return True
+    delivery = state.leases.deliveries.get(delivery_id)
+    if delivery is None or not delivery.place.is_of(owner) or delivery.generation <= generation:
+        return False
+    left = delivery.generation - (delivery.state is State.LEASED)  # after the newest ended lease
+    position = delivery.last_attempt
+    while position and left > generation:
+        try:
+            record = state.read(position)
+        except CorruptRecordError:
+            return False
+        if record.type is not RecordType.ATTEMPT:
+            return False
+        attempt = decode_attempt(record.payload)
+        ended = attempt.outcome in (Outcome.NACK, Outcome.SUSPENDED)
+        if ended and left - 1 == generation:
+            return True
+        left -= 1 + ended
+        position = attempt.previous
+    return False
 
 
 def _ids_of(catalog: Catalog, group: str, topic: str | None) -> tuple[int, int] | None:

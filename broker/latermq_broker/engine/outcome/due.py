@@ -200,9 +200,11 @@ class DueWork:
         """Decide, shortly before its deadline, how a lease that the broker renews goes on.
 
         While its client lives, renewal by renewal up to `auto_renew_total_ms_max` since delivery;
-        then once more, by the group's wait between attempts; then not any more. The handle stays.
-        Protocol: ReceiveMessage.auto_renew.
+        then once more, by the group's wait between attempts; then not any more. Not at all once the
+        holder said when it ends. The handle stays. Protocol: ReceiveMessage.auto_renew.
         """
+        if delivery.bounded:
+            return None
         if not delivery.renewals and self._state.store.cut_offs.concern(delivery.leased_ms):
             # The reply that granted it may have died with the broker: its client, though alive,
             # need not know of it. Let it expire once.

@@ -79,7 +79,7 @@ class AckService:
     ) -> service_pb2.ChangeInvisibleDurationResponse:
         """Make a lease longer, shorter, or end it at once (0).
 
-        An extension or, for push consumers, a nack.
+        An extension or, for push consumers, a nack; with CHANGE_HEADER what that says.
 
         Raises:
             IllegalTopicError, IllegalGroupError: as their names say.
@@ -91,12 +91,15 @@ class AckService:
         group = wire.group_name(request.group)
         invisible_ms = wire.duration_ms(request.invisible_duration)
         self._bounds.check_change(invisible_ms)
+        change = caller.call.metadata(wire.CHANGE_HEADER)
         handle = self._engine.change_invisible(
             group,
             request.receipt_handle,
             invisible_ms,
             self._committer.now_ms(),
             suspend=request.suspend,
+            extends=change == wire.EXTENDS,
+            repeatable=change == wire.ENDS,
             insists=caller.call.metadata(wire.WAIT_HEADER) == wire.INSISTS,
             failure=wire.failure(caller.call, self._config),
             topic=topic,

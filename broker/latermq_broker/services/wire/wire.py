@@ -33,6 +33,9 @@ DELAY_LEVEL_HEADER: Final = "latermq-delay-level"
 FAILURE_HEADER: Final = "latermq-failure-bin"
 WAIT_HEADER: Final = "latermq-wait"
 INSISTS: Final = "insist"  # of WAIT_HEADER: the wait asked for, whatever the group's backoff is
+CHANGE_HEADER: Final = "latermq-change"  # of ChangeInvisibleDuration: what it means
+EXTENDS: Final = "extend"  # more time, of a push consumer too; the handle stays
+ENDS: Final = "end"  # the lease's end, which may be told again
 
 STACK_HASH_CHARACTERS_MAX: Final = 16
 _DELAY_LEVEL_DIGITS_MAX: Final = 9

@@ -318,6 +318,31 @@ async def test_a_nack_that_insists_waits_as_it_asks() -> None:
         assert got.system_properties.delivery_attempt == 2
 
 
+async def test_a_change_that_says_so_extends_and_keeps_the_handle() -> None:
+    call = FakeCall(metadata={"latermq-change": "extend"})
+    async with Messaging() as broker:
+        [handle] = await leased(broker)
+        for _ in range(2):
+            assert await change(broker, handle, 7_000, call=call) == (Code.OK, handle)
+        await broker.advance(6_999)
+        assert (await broker.receive()).messages == []
+
+
+async def test_a_nack_that_says_so_may_be_told_again() -> None:
+    failure = failure_pb2.Failure(class_name="Busy").SerializeToString()
+    call = FakeCall(
+        metadata={"latermq-change": "end"}, metadata_bin={"latermq-failure-bin": failure}
+    )
+    async with Messaging() as broker:
+        [handle] = await leased(broker)
+        for _ in range(2):
+            assert (await change(broker, handle, 7_000, call=call))[0] == Code.OK
+        assert (await change(broker, handle, 7_000))[0] == Code.INVALID_RECEIPT_HANDLE
+        await broker.advance(7_000)
+        [got] = (await broker.receive(invisible_ms=50)).messages
+        assert got.system_properties.delivery_attempt == 2
+
+
 # --- ForwardMessageToDeadLetterQueue -------------------------------------------------------------
 
 
