@@ -216,6 +216,48 @@ def test_a_redis_that_is_away(caplog: pytest.LogCaptureFixture) -> None:
             pytest.fail("nobody knows whether it is done")
 
 
+def test_a_begin_whose_answer_is_lost_leaves_no_mark(client: Any) -> None:
+    """Nobody does the work of a call that raised: the next one may begin at once."""
+    done = RedisDone(client, "billing", lease=LONG)
+    evaluate = client.eval
+
+    def loses_one(*words: Any) -> Any:
+        client.eval = evaluate
+        evaluate(*words)
+        raise redis.ConnectionError("the answer is lost")
+
+    client.eval = loses_one
+    with pytest.raises(redis.ConnectionError), done.once("a"):
+        pytest.fail("nobody knows whether it is this call's")
+    assert did(done, "a")
+
+
+def test_what_is_in_hand_within_a_block_gives_the_block_up(client: Any) -> None:
+    done, other = RedisDone(client, "billing", lease=LONG), RedisDone(client, "billing", lease=LONG)
+    with other.once("b"), pytest.raises(InHandError), done.once("a"), done.once("b"):
+        pass
+    assert did(done, "a")
+
+
+def test_a_redis_that_drops_marks_is_told_of_once(
+    client: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.config_set("maxmemory", "100mb")
+    client.config_set("maxmemory-policy", "allkeys-lru")
+    try:
+        done = RedisDone(client, "billing")
+        assert did(done, "a")
+        client.delete(*client.keys())  # evicted
+        assert did(done, "a")
+    finally:
+        client.config_set("maxmemory", "0")
+        client.config_set("maxmemory-policy", "noeviction")
+    assert caplog.text.count("maxmemory-policy is allkeys-lru, and should be noeviction") == 1
+    with RedisDone(client, "billing").once("b"):
+        client.delete(*client.keys())  # evicted while it is in hand
+    assert "may have been done by another worker" in caplog.text
+
+
 def test_what_cannot_be_kept_is_refused(client: Any) -> None:
     done = RedisDone(client, "billing")
     with pytest.raises(ValueError, match="255 characters"):

@@ -24,11 +24,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from latermq.idempotency._database import Done
+    from latermq.idempotency._exact import InexactTableError
     from latermq.idempotency._redis import InHandError, RedisDone
 
-__all__ = ["Done", "InHandError", "RedisDone"]
+__all__ = ["Done", "InHandError", "InexactTableError", "RedisDone"]
 
-_HOMES: Final = {"Done": "_database", "InHandError": "_redis", "RedisDone": "_redis"}
+_HOMES: Final = {
+    "Done": "_database",
+    "InHandError": "_redis",
+    "InexactTableError": "_exact",
+    "RedisDone": "_redis",
+}
 
 if not TYPE_CHECKING:  # to a type checker every other name would be Any
 

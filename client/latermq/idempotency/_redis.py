@@ -10,7 +10,7 @@ A mark in hand holds its owner's token, so that nobody gives up what another one
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
@@ -30,6 +30,7 @@ log = logging.getLogger("latermq.client")
 LEASE: Final = timedelta(minutes=1)
 KEEP: Final = timedelta(days=14)  # as long as a broker keeps dead letters, unless it is told
 PREFIX: Final = "latermq:done"
+NO_EVICTION: Final = "noeviction"
 DONE: Final = "done"  # no token is this
 _MS: Final = timedelta(milliseconds=1)
 
@@ -111,6 +112,7 @@ class RedisDone:
         self._redis: Any = redis
         self._waits = inspect.iscoroutinefunction(redis.execute_command)
         self._prefix = prefix
+        self._looked = False
         self._lease_ms = lease // _MS
         self._keep_ms = keep // _MS
 
@@ -128,35 +130,43 @@ class RedisDone:
             redis.RedisError: at the end, too: then the work was done, and is done again when its
                 message comes again after the lease.
         """
-        claim = self._claim(key, waits=False)
-        if not self._may_begin(claim, self._redis.eval(_BEGIN, 1, *self._begin(claim))):
-            yield False
-            return
+        claim, first = self._claim(key, waits=False), None
         try:
-            yield True
-        except BaseException:
-            try:
-                self._redis.eval(_GIVE_UP, 1, claim.name, claim.token)
-            except Exception as error:  # noqa: BLE001  what the work raised says more
-                self._not_given_up(claim, error)
+            if not self._looked:
+                with self._looking():
+                    self._looks(self._redis.info("memory"))
+            first = self._may_begin(claim, self._redis.eval(_BEGIN, 1, *self._begin(claim)))
+            yield first
+        except BaseException as raised:
+            if first is not None or not isinstance(raised, InHandError):
+                try:
+                    self._redis.eval(_GIVE_UP, 1, claim.name, claim.token)
+                except Exception as error:  # noqa: BLE001  what the work raised says more
+                    self._not_given_up(claim, error)
             raise
+        if not first:
+            return
         self._finished(claim, self._redis.set(claim.name, DONE, px=self._keep_ms, get=True))
 
     @asynccontextmanager
     async def once_async(self, key: str) -> AsyncIterator[bool]:
         """Do as `once`, for redis-py's asyncio."""
-        claim = self._claim(key, waits=True)
-        if not self._may_begin(claim, await self._redis.eval(_BEGIN, 1, *self._begin(claim))):
-            yield False
-            return
+        claim, first = self._claim(key, waits=True), None
         try:
-            yield True
-        except BaseException:
-            try:
-                await asyncio.shield(self._redis.eval(_GIVE_UP, 1, claim.name, claim.token))
-            except Exception as error:  # noqa: BLE001  what the work raised says more
-                self._not_given_up(claim, error)
+            if not self._looked:
+                with self._looking():
+                    self._looks(await self._redis.info("memory"))
+            first = self._may_begin(claim, await self._redis.eval(_BEGIN, 1, *self._begin(claim)))
+            yield first
+        except BaseException as raised:
+            if first is not None or not isinstance(raised, InHandError):
+                try:
+                    await asyncio.shield(self._redis.eval(_GIVE_UP, 1, claim.name, claim.token))
+                except Exception as error:  # noqa: BLE001  what the work raised says more
+                    self._not_given_up(claim, error)
             raise
+        if not first:
+            return
         self._finished(claim, await self._redis.set(claim.name, DONE, px=self._keep_ms, get=True))
 
     def _claim(self, key: str, *, waits: bool) -> _Claim:
@@ -165,6 +175,25 @@ class RedisDone:
             wanted = "once_async" if self._waits else "once"
             raise TypeError(f"this client is {type(self._redis)!r}: use `{wanted}` with it")
         return _Claim(key, f"{self._prefix}:{self.group}:{key}", uuid4().hex)
+
+    @contextmanager
+    def _looking(self) -> Iterator[None]:
+        """Enclose the question: who may not ask, or gets no answer, goes on without it."""
+        self._looked = True
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001  of any client, by any rights
+            log.debug("Redis does not say whether it drops marks: %s", error)
+
+    def _looks(self, memory: Mapping[str, Any]) -> None:
+        """Warn of a Redis that drops marks when it is full."""
+        policy = _text(memory.get("maxmemory_policy"))
+        if memory.get("maxmemory") and policy != NO_EVICTION:
+            log.warning(
+                "Redis drops marks of %s when its memory is full, and what they mark is done "
+                "again: maxmemory-policy is %s, and should be %s",
+                self.group, policy, NO_EVICTION, extra={"policy": policy},
+            )  # fmt: skip
 
     def _begin(self, claim: _Claim) -> tuple[str, str, int]:
         return claim.name, claim.token, self._lease_ms
