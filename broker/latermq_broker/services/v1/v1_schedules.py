@@ -22,6 +22,7 @@ from latermq_broker.services.call.paging import page_of
 from latermq_broker.services.clients.rooms import Rooms
 from latermq_broker.services.clients.shards import Shards
 from latermq_broker.services.messaging import validate
+from latermq_broker.services.scheduling.calendars import check_steps
 from latermq_broker.services.scheduling.ticks import OWN_PROPERTIES, TickMaker, tick_id
 from latermq_broker.services.wire.wire_messages import DEDUP_PROPERTY, message_type
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
@@ -194,6 +195,7 @@ class SchedulesService:
                 f"time zone {names.shown(wanted.zone)} is for cron: an interval is as long anywhere"
             )
         self._ticks.first_after(wanted, self._engine.wall.at(now_ms))
+        check_steps(wanted.cron)
         return wanted
 
     def _template(self, asked: schedule_pb2.Schedule, now_ms: int) -> bytes:

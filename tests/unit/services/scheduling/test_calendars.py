@@ -1,12 +1,18 @@
 """When cron schedules tick: days on which the clocks change, both ways, and what is refused."""
 
+import contextlib
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from latermq_broker.errors import BadRequestError
-from latermq_broker.services.scheduling.calendars import first_after, last_until, zone_of
+from latermq_broker.services.scheduling.calendars import (
+    check_steps,
+    first_after,
+    last_until,
+    zone_of,
+)
 
 BERLIN = "Europe/Berlin"
 SPRING = "2026-03-29"  # 02:00 CET is 03:00 CEST
@@ -124,3 +130,67 @@ def test_what_is_no_cron_expression(cron: str, said: str) -> None:
 def test_what_is_no_time_zone(zone: str) -> None:
     with pytest.raises(BadRequestError, match=r"time zone .* is not known"):
         zone_of(zone)
+
+
+@pytest.mark.parametrize(
+    ("cron", "zone", "begin", "end", "expected"),
+    [
+        (
+            "*/15 1 * * 5", "Africa/Cairo", "2026-04-23T12:00+02:00", "2026-04-24T12:00+03:00",
+            ["01:00", "01:15", "01:30", "01:45"],
+        ),
+        (
+            "*/30 1 * * 0", "America/Santiago", "2026-09-05T12:00-04:00",
+            "2026-09-06T12:00-03:00", ["01:00", "01:30"],
+        ),
+        (
+            "*/15 1-2 * * 0", "Australia/Lord_Howe", "2026-10-03T12:00+10:30",
+            "2026-10-04T12:00+11:00", ["01:00", "01:15", "01:30", "01:45", "02:30", "02:45"],
+        ),
+        (
+            "0 12 30 12 *", "Pacific/Apia", "2011-12-28T12:00-10:00", "2011-12-31T12:00+14:00",
+            ["00:00"],
+        ),
+        (
+            "* * 30 12 *", "Pacific/Apia", "2011-12-28T12:00-10:00", "2012-01-31T12:00+14:00", [],
+        ),
+    ],
+)  # fmt: skip
+def test_days_on_which_clocks_change_around_midnight(
+    cron: str, zone: str, begin: str, end: str, expected: list[str]
+) -> None:
+    assert [each[11:16] for each in ticks(cron, begin, end, zone)] == expected
+
+
+def test_the_search_for_a_tick_ends() -> None:
+    """29 February that is a Monday: 28 years, and 40 around 2100, which is no leap year."""
+    assert first_after("0 0 29 2 */1", BERLIN, ms("2096-03-01T00:00+00:00")) == ms(
+        "2104-02-29T00:00+01:00"
+    )
+    for never in ("0 0 30 2 MON", "0 0 31 4,6 *", "0 0 * 2 MON#5"):
+        with contextlib.suppress(BadRequestError):
+            first_after(never, BERLIN, ms("2097-01-01T00:00+00:00"))
+    with pytest.raises(BadRequestError, match="never comes"):
+        first_after("* * * * *", "", 1 << 60)
+
+
+@pytest.mark.parametrize(
+    ("cron", "said"),
+    [
+        ("*/90 * * * *", "step 90 is too large for the minute, at most 59"),
+        ("0/120 * * * *", "step 120"),
+        ("5,10-50/060 * * * *", "step 060"),
+        ("0 */36 * * *", "step 36 is too large for the hour, at most 23"),
+        ("0 0 */40 * *", "step 40 is too large for the day, at most 31"),
+        ("0 0 1 */13 *", "step 13 is too large for the month, at most 12"),
+        ("0 0 * * */8", "step 8 is too large for the weekday, at most 7"),
+    ],
+)
+def test_steps_that_a_field_cannot_hold(cron: str, said: str) -> None:
+    with pytest.raises(BadRequestError, match=said):
+        check_steps(cron)
+
+
+@pytest.mark.parametrize("cron", ["*/59 */23 */31 */12 */7", "0 0 * * *", "@hourly", ""])
+def test_steps_that_a_field_can_hold(cron: str) -> None:
+    check_steps(cron)
