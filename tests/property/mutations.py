@@ -172,8 +172,23 @@ MUTATIONS: Final = (
         "a schedule that is resumed sends what was due while it was paused",
         SCHEDULES,
         "engine/send/scheduled_sends.py",
-        "self._first_after(schedule, max(wall_ms, schedule.last_ms))",
-        "self._first_after(schedule, schedule.last_ms or wall_ms)",
+        "next_ms = self._first_after(schedule, wall_ms)\n        return",
+        "next_ms = self._first_after(schedule, schedule.last_ms or wall_ms)\n        return",
+    ),
+    Mutation(
+        "a clock that was ahead for a moment silences schedules for as long",
+        SCHEDULES,
+        "engine/send/scheduled_sends.py",
+        "        if self._is_put_off:\n            self._plan_anew(now_ms)\n",
+        "        self._planned_ahead_ms = self._state.wall.ahead_ms\n",
+    ),
+    Mutation(
+        "a schedule that is put while its last tick lies ahead waits for that tick",
+        SCHEDULES,
+        "engine/send/scheduled_sends.py",
+        "            next_ms = self._next(schedule, wall_ms)\n        put",
+        "            next_ms = self._first_after(schedule, max(wall_ms, schedule.last_ms))\n"
+        "        put",
     ),
     Mutation(
         "a forward after a nack adds an attempt that never was",

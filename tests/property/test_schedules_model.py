@@ -1,8 +1,10 @@
-"""Schedules against lists: crashes before and after the write, outages, checkpoints, and commands.
+"""Schedules against lists: crashes before and after the write, outages, checkpoints, commands, and
+a wall clock that is set forward and back.
 
 Held all the time: each tick is there once, or was passed over by the schedule's own word about
-missed ones, in the order of time; none comes of a schedule that is paused or removed. After each
-recovery the schedules are what they were.
+missed ones, in the order of time; none comes of a schedule that is paused or removed. After the
+clock was set back, each schedule's next tick is its first after now that was not its last one.
+After each recovery the schedules are what they were.
 """
 
 from dataclasses import dataclass, replace
@@ -34,6 +36,11 @@ class Known:
     def after(self, at_ms: int) -> int:
         return (at_ms // self.every_ms + 1) * self.every_ms
 
+    def first(self, wall_ms: int) -> int:
+        """Return its first tick after now that was not its last one."""
+        first_ms = self.after(wall_ms)
+        return self.after(first_ms) if first_ms == self.last_ms else first_ms
+
 
 class ScheduleMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
@@ -48,9 +55,13 @@ class ScheduleMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.rig.engine.abandon()
 
+    @property
+    def wall_ms(self) -> int:
+        return self.rig.now_ms + self.rig.ahead_ms
+
     def happen(self) -> None:
         """What is due now is sent, or passed over."""
-        now_ms = self.rig.now_ms
+        now_ms = self.wall_ms
         for name, known in self.known.items():
             if known.paused:
                 continue
@@ -77,7 +88,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         put = self.rig.put(name, every_ms, missed=missed, alter=alter)
         known = self.known.get(name)
         assert (put.before is None) == (known is None)
-        now_ms = self.rig.now_ms
+        now_ms = self.wall_ms
         if known is None:
             made = Known(every_ms, missed, 0)
             self.known[name] = replace(made, next_ms=made.after(now_ms))
@@ -85,8 +96,7 @@ class ScheduleMachine(RuleBasedStateMachine):
             assert put.before is put.after
         else:
             changed = replace(known, every_ms=every_ms, missed=missed)
-            after_ms = max(now_ms, known.last_ms)
-            self.known[name] = replace(changed, next_ms=changed.after(after_ms))
+            self.known[name] = replace(changed, next_ms=changed.first(now_ms))
 
     @precondition(lambda self: bool(self.known))
     @rule(data=st.data(), paused=st.booleans())
@@ -97,7 +107,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         self.rig.engine.write()
         known = self.known[name]
         if known.paused and not paused:
-            known = replace(known, next_ms=known.after(max(self.rig.now_ms, known.last_ms)))
+            known = replace(known, next_ms=known.first(self.wall_ms))
         self.known[name] = replace(known, paused=paused)
 
     @precondition(lambda self: bool(self.known))
@@ -112,6 +122,20 @@ class ScheduleMachine(RuleBasedStateMachine):
     def time_passes(self, step_ms: int) -> None:
         self.rig.advance(step_ms)
         self.happen()
+
+    @rule(step_ms=st.sampled_from((-86_400_000, -61_000, -1_700, -1, 900, 61_000, 86_400_000)))
+    def somebody_sets_the_clock(self, step_ms: int) -> None:
+        self.rig.step_wall(step_ms)
+        for name, known in self.known.items():
+            if not known.paused and self.wall_ms < known.first(self.wall_ms) < known.next_ms:
+                self.known[name] = replace(known, next_ms=known.first(self.wall_ms))
+        self.happen()
+        put_off = [
+            name
+            for name, known in self.known.items()
+            if not known.paused and known.next_ms > known.after(self.wall_ms)
+        ]
+        assert self.rig.engine.schedules.behind_count(self.rig.now_ms) == len(put_off)
 
     @rule(away_ms=st.sampled_from((0, 700, 61_000, 150_000, 400_000)), checkpoint=st.booleans())
     def dies_and_comes_back(self, away_ms: int, checkpoint: bool) -> None:

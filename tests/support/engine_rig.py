@@ -70,6 +70,7 @@ class EngineRig:
         now_ms: int = START_MS,
     ) -> None:
         self.now_ms = now_ms
+        self.ahead_ms = 0  # the wall clock, of `now_ms`
         self.files = files or MemoryFiles()
         self.config = Config(
             store=copy(store),  # a test may set what no setting may be
@@ -85,7 +86,15 @@ class EngineRig:
     def reopened(self) -> Engine:
         """Another start on the same files; the last one let go of them."""
         store = Store.open(self.DIRECTORY, self.config.store, self.files, self.now_ms)
-        return Engine.open(store, self.config, self.now_ms)
+        engine = Engine.open(store, self.config, self.now_ms)
+        engine.wall.ahead_ms = self.ahead_ms
+        return engine
+
+    def step_wall(self, step_ms: int) -> None:
+        """Somebody sets the wall clock by `step_ms`; what is due then is done."""
+        self.ahead_ms += step_ms
+        self.engine.wall.ahead_ms = self.ahead_ms
+        self.advance(0)
 
     def crash(self) -> Engine:
         """The process dies, what it did was written, and starts again on the same files."""

@@ -33,6 +33,11 @@ CLIENTS: Final = Family(
 PARKED: Final = Family(
     "latermq_receives_parked", "gauge", "Receives that wait at the broker for a message to come."
 )
+BEHIND: Final = Family(
+    "latermq_schedules_behind",
+    "gauge",
+    "Schedules whose next tick is later than their calendar says: the clock was ahead for a while.",
+)
 COUNTERS: Final[tuple[tuple[str, str, Callable[[Overview], float]], ...]] = (
     (
         "messages_sent",
@@ -286,7 +291,8 @@ def render(engine: Engine, edges: Edges) -> Iterator[str]:
             (Family(f"latermq_{name}{suffix}", kind, help), float(figure(seen)))
             for name, help, figure in rows
         )
-    yield _families([(CLIENTS, edges.clients), (PARKED, edges.receives_parked)])
+    behind = engine.schedules.behind_count(edges.now_ms)
+    yield _families([(CLIENTS, edges.clients), (PARKED, edges.receives_parked), (BEHIND, behind)])
     for name, help, histogram in _histograms(seen):
         family = Family(f"latermq_{name}_seconds", "histogram", help)
         yield family.head() + histogram_lines(family.name, "", histogram)

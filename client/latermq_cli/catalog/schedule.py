@@ -28,7 +28,7 @@ from latermq_cli.terminal.table import Column, plain
 from latermq_cli.terminal.times import format_ago, format_due, format_instant
 from latermq_cli.terminal.watch import watch_option
 from latermq_proto.latermq.v1 import schedule_pb2
-from latermq_text.durations import format_ticks
+from latermq_text.durations import format_duration, format_ticks
 
 MISSED: Final = ("skip", "one", "all")
 _NAME: Final = click.argument("name")
@@ -152,6 +152,8 @@ def show(name: str, endpoint: str, as_json: bool) -> None:
         return
     width, now_ms = page_width(), clock.now_ms()
     next_at = f"{format_due(entry.next_at_ms)} ({format_ago(entry.next_at_ms, now_ms)})"
+    if entry.behind_ms:
+        next_at += f", {format_duration(entry.behind_ms)} later than its calendar says"
     facts = (
         ("when", [_when(entry)]),
         ("topic", [entry.topic]),
@@ -254,7 +256,7 @@ def _row(entry: Any) -> tuple[str, ...]:
         entry.topic,
         ("failed" if entry.fault else "paused")
         if entry.paused
-        else format_instant(entry.next_at_ms),
+        else format_instant(entry.next_at_ms) + " (late)" * bool(entry.behind_ms),
         format_instant(entry.last_at_ms),
         f"{entry.ticks:,}",
     )

@@ -147,6 +147,49 @@ def test_a_tick_is_never_sent_again_after_an_alteration_by_a_clock_set_back(
     assert times(rig) == [1]
 
 
+@pytest.mark.parametrize("ahead_ms", [HOUR, 24 * HOUR, 10 * 365 * 24 * HOUR])
+@pytest.mark.parametrize("died", [False, True])
+def test_a_clock_that_was_ahead_for_a_moment_silences_nothing(
+    rig: ScheduleRig, caplog: pytest.LogCaptureFixture, ahead_ms: int, died: bool
+) -> None:
+    for name in ("report", "paused", "later"):
+        rig.put(name, 15 * MINUTE)
+    rig.engine.schedules.pause("paused", rig.now_ms)
+    rig.step_wall(ahead_ms)
+    rig.put("later", 20 * MINUTE)  # by the clock as it is
+    assert len(rig.came()) == 2
+    if died:
+        rig.ahead_ms = 0
+        rig.crash()
+        rig.advance(0)
+    else:
+        rig.step_wall(-ahead_ms)
+    [warning] = [each for each in caplog.records if "clock was ahead" in each.message]
+    assert (warning.levelname, warning.schedules) == ("WARNING", "later, report")  # type: ignore[attr-defined]
+    rig.engine.schedules.resume("paused", rig.now_ms)
+    for name in ("report", "paused"):
+        assert rig.engine.schedules.get(name).next_ms == FIRST
+    assert rig.engine.schedules.get("later").next_ms - rig.now_ms <= 20 * MINUTE
+    rig.advance(FIRST - rig.now_ms)
+    assert ("report", rig.tick_of("report", FIRST)[1]) in rig.came()
+    facts_then = facts(rig.engine)
+    rig.crash()
+    assert facts(rig.engine) == facts_then
+
+
+def test_a_tick_that_was_sent_ahead_of_its_time_is_said_to_be_missing(rig: ScheduleRig) -> None:
+    rig.put("report", cron="0 6 * * *")
+    rig.step_wall(24 * HOUR)
+    sent = rig.engine.schedules.get("report").last_ms
+    rig.step_wall(-24 * HOUR)
+    report = rig.engine.schedules.get("report")
+    assert (report.last_ms, report.next_ms) == (sent, sent + 24 * HOUR)
+    assert rig.engine.schedules.behind_ms(report, rig.now_ms) == 24 * HOUR
+    assert rig.engine.schedules.behind_count(rig.now_ms) == 1
+    rig.advance(sent - rig.now_ms)
+    assert rig.engine.schedules.behind_count(rig.now_ms) == 0
+
+
 def test_ticks_follow_the_time_of_day(rig: ScheduleRig) -> None:
     rig.put("report", 15 * MINUTE)
     rig.engine.wall.ahead_ms = FIRST - rig.now_ms

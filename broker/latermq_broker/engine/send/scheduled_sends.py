@@ -7,6 +7,7 @@ sends, is asked of `Ticks` while the broker lives; nothing ticks before it is th
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, NamedTuple, Protocol
 
@@ -34,6 +35,8 @@ from latermq_broker.store.records.schedule_records import (
 log = logging.getLogger("latermq.engine")
 
 SENT_AT_ONCE: Final = 100  # messages that one tick of the engine sends for schedules
+NAMED_MAX: Final = 20  # schedules that one line of the log names
+AT_ONCE_MS: Final = 0  # as a deadline
 LATE_MS_MAX: Final = 60_000  # a tick that is later is missed, where missed ones are skipped
 
 
@@ -71,6 +74,8 @@ class ScheduleAdmin:
         self._journal = journal
         self._shares = Shares(state.config.auth)
         self.ticks: Ticks | None = None
+        self._planned_ahead_ms: int | None = None
+        """How far the wall clock was ahead when the next ticks were looked at; None: not yet."""
 
     @property
     def table(self) -> Schedules:
@@ -162,10 +167,9 @@ class ScheduleAdmin:
     def _write(
         self, schedule: Schedule, wall_ms: int, now_ms: int, next_ms: int = NEVER
     ) -> Schedule:
-        """Put it, with a tick that is due and not sent yet; NEVER: with the first from now on,
-        never one that was sent."""
+        """Put it, with a tick that is due and not sent yet; NEVER: with the first from now on."""
         if not schedule.paused and next_ms == NEVER:
-            next_ms = self._first_after(schedule, max(wall_ms, schedule.last_ms))
+            next_ms = self._next(schedule, wall_ms)
         put = replace(schedule, next_ms=next_ms, changed_ms=wall_ms)
         payload = SchedulePayload(SCHEDULE_PUT, encode_schedule(put))
         self._journal.write(RecordType.SCHEDULE, payload, now_ms)
@@ -175,6 +179,62 @@ class ScheduleAdmin:
         assert self.ticks is not None, "whoever puts schedules knows calendars"
         return self.ticks.first_after(schedule, after_ms)
 
+    def _next(self, schedule: Schedule, wall_ms: int) -> int:
+        """Find the first tick after now, or the one after that where that one was the last sent.
+
+        So a clock that was ahead for a moment silences nothing: ticks between now and a last tick
+        that lies in the future come, though that may repeat some.
+        """
+        next_ms = self._first_after(schedule, wall_ms)
+        return self._first_after(schedule, next_ms) if next_ms == schedule.last_ms else next_ms
+
+    # --- a clock that went back ------------------------------------------------------------------
+
+    def behind_ms(self, schedule: Schedule, now_ms: int) -> int:
+        """Return how much later its next tick is than its calendar's first from now; 0: it is not.
+
+        Also of one whose first tick from now was sent already, by a clock that was ahead.
+        """
+        return self._put_off_ms(schedule, self._state.wall.at(now_ms), self._first_after)
+
+    def _put_off_ms(
+        self, schedule: Schedule, wall_ms: int, first: Callable[[Schedule, int], int]
+    ) -> int:
+        if schedule.paused or self.ticks is None or schedule.next_ms <= wall_ms:
+            return 0
+        try:
+            return max(0, schedule.next_ms - first(schedule, wall_ms))
+        except RequestError:  # its zone is not known any more, or it never comes: told at its tick
+            return 0
+
+    def behind_count(self, now_ms: int) -> int:
+        """Count the schedules whose next tick is later than their calendar says."""
+        return sum(self.behind_ms(each, now_ms) > 0 for each in self.table.all())
+
+    def _plan_anew(self, now_ms: int) -> None:
+        """Give each schedule that a clock ahead had put off its first tick after now.
+
+        Raises StoreFullError; then it is done at a later tick.
+        """
+        wall_ms = self._state.wall.at(now_ms)
+        late = [each for each in self.table.all() if self._put_off_ms(each, wall_ms, self._next)]
+        names = [each.name for each in late]
+        for each in late:
+            next_ms = self._next(each, wall_ms)
+            payload = SchedulePayload(SCHEDULE_TICK, each.name.encode(), NEVER, next_ms)
+            self._journal.write(RecordType.SCHEDULE, payload, now_ms)
+        self._planned_ahead_ms = self._state.wall.ahead_ms
+        if names:
+            log.warning(
+                "the wall clock was ahead: schedules tick from now on, not from their last tick",
+                extra={"schedules": ", ".join(names[:NAMED_MAX]), "count": len(names)},
+            )
+
+    @property
+    def _is_put_off(self) -> bool:
+        """Tell whether the wall clock jumped since the next ticks were looked at."""
+        return self._planned_ahead_ms != self._state.wall.ahead_ms
+
     # --- ticks ---------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
@@ -182,6 +242,8 @@ class ScheduleAdmin:
         next_ms = self.next_deadline_ms()
         if next_ms is None or next_ms > now_ms:
             return
+        if self._is_put_off:
+            self._plan_anew(now_ms)
         left = SENT_AT_ONCE
         for schedule in self.table.due(self._state.wall.at(now_ms)):
             left -= self._fire(schedule, now_ms, left)
@@ -193,7 +255,7 @@ class ScheduleAdmin:
         next_ms = self.table.next_ms()
         if next_ms is None or self.ticks is None:
             return None
-        return next_ms - self._state.wall.ahead_ms
+        return AT_ONCE_MS if self._is_put_off else next_ms - self._state.wall.ahead_ms
 
     def _fire(self, schedule: Schedule, now_ms: int, most: int) -> int:
         """Send what is due of a schedule, at most so much; return how many messages.

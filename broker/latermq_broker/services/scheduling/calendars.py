@@ -43,7 +43,7 @@ def first_after(cron: str, zone: str, after_ms: int) -> int:
     Raises:
         BadRequestError: no cron expression, no time zone, or it never comes.
     """
-    expression, clock = _Expression(cron), zone_of(zone)
+    expression, clock = _expression(cron), zone_of(zone)
     found_ms: int | None = None
     try:
         day = _day_of(after_ms, clock) - _DAY
@@ -70,7 +70,7 @@ def last_until(cron: str, zone: str, first_ms: int, until_ms: int) -> int:
 
     Raises BadRequestError, as `first_after`.
     """
-    expression, clock = _Expression(cron), zone_of(zone)
+    expression, clock = _expression(cron), zone_of(zone)
     found_ms: int | None = None
     try:
         day, first = _day_of(until_ms, clock) + _DAY, _day_of(first_ms, clock)
@@ -131,6 +131,9 @@ class _Expression:
         )
 
 
+_expression: Final = lru_cache(maxsize=1_024)(_Expression)  # as many as there may be schedules
+
+
 @lru_cache(maxsize=16)
 def _uneven(
     hours: tuple[int, ...],
@@ -140,7 +143,7 @@ def _uneven(
     clock: tzinfo,
 ) -> tuple[int, ...]:
     """Find the ticks of a day on which the clocks change."""
-    found: set[int] = set()
+    ticks: set[int] = set()
     for hour in hours:
         for minute in minutes:
             first = datetime.combine(day, time(hour, minute), clock)
@@ -149,12 +152,12 @@ def _uneven(
                 first.replace(tzinfo=None)
             )
             if not skipped:
-                found.add(_ms(first))
+                ticks.add(_ms(first))
                 if follows_minutes:
-                    found.add(_ms(second))
+                    ticks.add(_ms(second))
             elif not follows_minutes:
-                found.add(_end_of_gap(_ms(second), _ms(first), clock))
-    return tuple(sorted(found))
+                ticks.add(_end_of_gap(_ms(second), _ms(first), clock))
+    return tuple(sorted(ticks))
 
 
 def _end_of_gap(before_ms: int, after_ms: int, clock: tzinfo) -> int:

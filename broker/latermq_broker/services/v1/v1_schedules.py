@@ -70,7 +70,7 @@ class SchedulesService:
         put = self._schedules.put(wanted, now_ms, alter=not request.keep, user=user)
         await self._committer.written()
         response = schedule_pb2.PutScheduleResponse(
-            status=ok_status(), schedule=_message(put.after, whole=True)
+            status=ok_status(), schedule=self._message(put.after)
         )
         if put.before is not put.after and put.before is not None:
             log.info(
@@ -82,7 +82,7 @@ class SchedulesService:
                 },
             )
         if put.before is not None:
-            response.before.CopyFrom(_message(put.before, whole=True))
+            response.before.CopyFrom(self._message(put.before))
             response.differences.extend(wanted.differences(put.before))
         return response
 
@@ -101,7 +101,7 @@ class SchedulesService:
         page, token = page_of(schedules, lambda each: each.name, request)
         return schedule_pb2.ListSchedulesResponse(
             status=ok_status(),
-            schedules=[_message(each, whole=False) for each in page],
+            schedules=[self._message(each, whole=False) for each in page],
             next_page_token=token,
         )
 
@@ -244,9 +244,12 @@ class SchedulesService:
                 )
 
     def _response(self, schedule: Schedule) -> schedule_pb2.ScheduleResponse:
-        return schedule_pb2.ScheduleResponse(
-            status=ok_status(), schedule=_message(schedule, whole=True)
-        )
+        return schedule_pb2.ScheduleResponse(status=ok_status(), schedule=self._message(schedule))
+
+    def _message(self, schedule: Schedule, *, whole: bool = True) -> schedule_pb2.Schedule:
+        shown = _message(schedule, whole=whole)
+        shown.behind_ms = self._schedules.behind_ms(schedule, self._committer.now_ms())
+        return shown
 
 
 def _require_sender(user: User | None, schedule: Schedule) -> None:
