@@ -232,7 +232,7 @@ DEFAULT_RETRY_POLICY: Final = RetryPolicy(
 WAIT_MAX: Final = timedelta(hours=12)
 
 
-def wait_of(error: Exception, retry_in: WaitOf) -> timedelta | None:
+def wait_of(error: BaseException, retry_in: WaitOf) -> timedelta | None:
     """Return the wait an exception names; None where it names none, or nothing that is one.
 
     Named as a timedelta, seconds, text such as "90s", or as Retry-After has it: seconds, or a date,
@@ -245,7 +245,7 @@ def wait_of(error: Exception, retry_in: WaitOf) -> timedelta | None:
         if isinstance(named, int | float):
             named = timedelta(seconds=named)
         return named if isinstance(named, timedelta) and named >= timedelta(0) else None
-    except Exception:  # noqa: BLE001  what failed is told; how long to wait is an extra
+    except BaseException:  # noqa: BLE001  what failed is told; how long to wait is an extra
         return None
 
 

@@ -3,6 +3,7 @@
 `async with delivery:` acknowledges it when the block ends, and gives it back for another attempt
 when the block raises; the error is logged and told to the broker, and goes no further, so that one
 bad message does not end the loop it came from. Cancelling the block returns the message uncounted.
+SystemExit, KeyboardInterrupt and GeneratorExit count as failed attempts, too, and go further.
 What you call yourself (`ack`, `retry_in`, `dead_letter`) happens at once; the end of the block then
 adds nothing.
 """
@@ -17,9 +18,18 @@ from typing import Final, NamedTuple, Protocol
 
 from latermq._values import arguments
 from latermq._values.endpoints import Endpoints
-from latermq._values.failure import Failure, describe, exc_info, rejection, text_of
+from latermq._values.failure import (
+    Failure,
+    class_name_of,
+    describe,
+    exc_info,
+    rejection,
+    tell,
+    text_of,
+)
 from latermq._wire.messages import Arrival
 from latermq.backoff import RetryPolicy
+from latermq.errors import LaterMQError
 from latermq.message import Received
 
 log = logging.getLogger("latermq.client")
@@ -194,18 +204,16 @@ class Delivery(Received):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
-        if error is not None and not isinstance(error, Exception):
+        if isinstance(error, asyncio.CancelledError):
             if self._outcome is None:
                 await self._settler.give_back(self)
             return False
-        if isinstance(error, Exception):
-            log.warning(
-                "attempt %d of message %s %s, topic %s: %s: %s",
-                self.attempt, self.message_id, _WORDS[self._verdict.outcome],
-                self.topic, type(error).__name__, text_of(error),
-                exc_info=exc_info(error) if self._verdict.outcome is not Outcome.RETURNED else None,
-                extra={"topic": self.topic, "message_id": self.message_id, "attempt": self.attempt},
-            )  # fmt: skip
+        if error is not None:
+            self._tell_failed(error)
+            if not isinstance(error, Exception):
+                if self._outcome is None:
+                    await self._fail_at_once(error)
+                return False
         if self._outcome is None:
             try:
                 await self._settler.end(self, error)
@@ -215,6 +223,33 @@ class Delivery(Received):
         if error is None:
             self._tell_done(self._began_s)
         return True
+
+    async def _fail_at_once(self, error: BaseException) -> None:
+        """Count the attempt of a block that a program leaves for good, such as by SystemExit: in
+        one call, for it waits for nothing more."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:  # GeneratorExit, of a coroutine whose loop is closed
+            return
+        try:
+            await self._settler.nack(self, None, describe(error))
+        except LaterMQError as lost:
+            tell(
+                log, logging.WARNING, "message %s of topic %s: its end was not heard: %s",
+                self.message_id, self.topic, lost,
+            )  # fmt: skip
+            if self._outcome is None:
+                self._settler.leave(self)
+
+    def _tell_failed(self, error: BaseException) -> None:
+        outcome = self._verdict.outcome
+        tell(
+            log, logging.WARNING, "attempt %d of message %s %s, topic %s: %s: %s",
+            self.attempt, self.message_id, _WORDS[outcome],
+            self.topic, class_name_of(error), text_of(error),
+            exc_info=exc_info(error) if outcome is not Outcome.RETURNED else None,
+            extra={"topic": self.topic, "message_id": self.message_id, "attempt": self.attempt},
+        )  # fmt: skip
 
     def _tell_done(self, began_s: float, where: str = "") -> None:
         """Log that it is, if it is.

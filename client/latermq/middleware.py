@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, ParamSpec, TypeAlias, TypeVar
 
 from latermq._values import arguments
+from latermq._values.failure import exc_info, tell
 from latermq.delivery import Delivery, Outcome
 from latermq.message import ConsumeResult, Message, SendReceipt
 
@@ -141,8 +142,11 @@ class Around:
         for listener in self._settled:
             try:
                 listener(delivery, outcome)
-            except Exception:
-                log.exception("middleware failed: %s", listener)
+            except KeyboardInterrupt:
+                raise  # the program is asked to end
+            except BaseException as error:  # noqa: BLE001  the delivery is settled all the same
+                name = getattr(listener, "__qualname__", type(listener).__name__)
+                tell(log, logging.ERROR, "middleware failed: %s", name, exc_info=exc_info(error))
 
 
 def _around(

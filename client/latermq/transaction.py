@@ -7,7 +7,6 @@ When neither reaches the broker (this process died, the network broke) it asks, 
 process that answers for the topic with `Client.check_transactions`.
 """
 
-import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
@@ -16,7 +15,9 @@ from typing import Final, TypeAlias
 
 from latermq._connection.session import Session
 from latermq._connection.tasks import Tasks
+from latermq._consuming.calling import failing_if_ended
 from latermq._values.endpoints import Endpoints
+from latermq._values.failure import exc_info, tell, text_of
 from latermq._wire import transactions as wire
 from latermq._wire.session_calls import Orphan
 from latermq.errors import InvalidTransactionError, LaterMQError
@@ -171,25 +172,27 @@ class Ends:
     ) -> None:
         about = {"topic": half.topic, "transaction": half.transaction_id}
         try:
-            resolution = checker(received)
-            if inspect.isawaitable(resolution):
-                resolution = await resolution
-            if resolution is Resolution.UNKNOWN:
-                return
-            if not isinstance(resolution, Resolution):
-                raise TypeError(f"a checker returns a latermq.Resolution, not {resolution!r}")
-            await self.end(half, endpoints, resolution, wire.Source.SERVER_CHECK)
-        except asyncio.CancelledError:
-            raise
+            resolution = await failing_if_ended(_asked_of(checker, received))
+            if resolution is not Resolution.UNKNOWN:
+                await self.end(half, endpoints, resolution, wire.Source.SERVER_CHECK)
         except LaterMQError as error:
-            log.warning(
-                "check of transaction %s not answered: %s",
-                half.transaction_id, error, extra={**about, "reason": str(error)},
+            tell(
+                log, logging.WARNING, "check of transaction %s not answered: %s",
+                half.transaction_id, text_of(error), extra={**about, "reason": text_of(error)},
             )  # fmt: skip
-        except Exception:
-            log.exception(
-                "checker of transaction %s failed: the broker asks again",
-                half.transaction_id, extra=about,
+        except Exception as error:  # noqa: BLE001  the broker asks again
+            tell(
+                log, logging.ERROR, "checker of transaction %s failed: the broker asks again",
+                half.transaction_id, exc_info=exc_info(error), extra=about,
             )  # fmt: skip
         finally:
             self._running -= 1
+
+
+async def _asked_of(checker: Checker, received: Received) -> Resolution:
+    resolution = checker(received)
+    if inspect.isawaitable(resolution):
+        resolution = await resolution
+    if not isinstance(resolution, Resolution):
+        raise TypeError(f"a checker returns a latermq.Resolution, not {resolution!r}")
+    return resolution

@@ -5,6 +5,8 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from latermq._values.failure import class_name_of, exc_info, text_of
+
 Result = TypeVar("Result")
 
 log = logging.getLogger("latermq.client")
@@ -46,5 +48,5 @@ class Tasks:
         self._running.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             name = task.get_name()
-            text = f"{type(error).__name__}: {error}"
-            log.error("%s failed: %s", name, text, exc_info=error, extra={"task": name})
+            text = f"{class_name_of(error)}: {text_of(error)}"
+            log.error("%s failed: %s", name, text, exc_info=exc_info(error), extra={"task": name})

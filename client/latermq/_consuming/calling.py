@@ -14,7 +14,7 @@ from latermq._consuming.inbox import Inbox
 from latermq._consuming.settle import end_all, give_all_back
 from latermq._values import arguments
 from latermq._values.durations import span_of
-from latermq._values.failure import exc_info, text_of
+from latermq._values.failure import class_name_of, exc_info, tell, text_of
 from latermq.delivery import Delivery, Verdict
 from latermq.message import ConsumeResult
 from latermq.middleware import Around, BatchNext, HandleNext
@@ -104,25 +104,42 @@ class HandlerExitedError(Exception):
 
 
 async def failing_if_ended(call: Awaitable[Returned]) -> Returned:
-    """Await a call of a user's function, whose own CancelledError or SystemExit is a failure as any
-    other.
+    """Await a call of a user's function, whose own CancelledError, SystemExit or GeneratorExit is a
+    failure as any other.
 
     It comes from what the function awaits, or calls. Passed on, it would be taken for the
     consumer's end: the message would be given back, uncounted, and come again at once, for ever;
-    and SystemExit would end one worker after the other.
+    and SystemExit would end one worker after the other. KeyboardInterrupt is passed on, for it may
+    be the user's Ctrl+C; a thread gets none.
     """
+    task = asyncio.current_task()
     try:
         return await call
-    except (Exception, GeneratorExit, KeyboardInterrupt):
+    except (Exception, KeyboardInterrupt):
         raise
     except asyncio.CancelledError as error:
-        task = asyncio.current_task()
         if task is None or task.cancelling():
             raise  # somebody did cancel it
         raise HandlerCancelledError("the handler raised CancelledError") from error
+    except GeneratorExit as error:
+        if not _runs(task):
+            raise  # the coroutine is closed from outside, and cannot wait for anything
+        raise exited(error) from error
     except BaseException as error:
-        text = f"the handler raised {type(error).__name__}: {text_of(error)}"
-        raise HandlerExitedError(text) from error
+        raise exited(error) from error
+
+
+def exited(error: BaseException) -> HandlerExitedError:
+    """Return the failure of a function that raised what is no Exception."""
+    return HandlerExitedError(f"the handler raised {class_name_of(error)}: {text_of(error)}")
+
+
+def _runs(task: object) -> bool:
+    """Tell whether this is called by the task."""
+    try:
+        return asyncio.current_task() is task
+    except RuntimeError:  # there is no loop any more
+        return False
 
 
 def _yields(given: object) -> TypeError:
@@ -131,10 +148,26 @@ def _yields(given: object) -> TypeError:
 
 
 async def in_thread(threads: Executor | None, function: Callable[..., Any], *given: object) -> Any:
-    """Call a function in a thread; what it returns to be awaited is awaited in this loop."""
+    """Call a function in a thread; what it returns to be awaited is awaited in this loop.
+
+    What it raises is raised here; StopIteration, which no future can carry, as a RuntimeError, as a
+    coroutine does, and what is no Exception as HandlerExitedError: signals reach the main thread
+    only.
+    """
     run = copy_context().run  # a trace, for example
     loop = asyncio.get_running_loop()
-    return await result_of(await loop.run_in_executor(threads, run, function, *given))
+    return await result_of(await loop.run_in_executor(threads, run, _called_in, function, given))
+
+
+def _called_in(function: Callable[..., Any], given: tuple[object, ...]) -> Any:
+    try:
+        return function(*given)
+    except StopIteration as error:
+        raise RuntimeError("the handler raised StopIteration") from error
+    except (Exception, asyncio.CancelledError):
+        raise
+    except BaseException as error:
+        raise exited(error) from error
 
 
 def result_is_due(listener: Callable[..., object]) -> bool:
@@ -256,21 +289,23 @@ class Calls:
                 done = await failing_if_ended(listener(deliveries))
                 if done < count:
                     why = f"{done} of the {count} of its batch were done before it"
-                    log.warning(
-                        "%d of a batch of %d not done, topic %s", count - done, count, topic
-                    )
+                    left = count - done
+                    tell(
+                        log, logging.WARNING,
+                        "%d of a batch of %d not done, topic %s", left, count, topic,
+                    )  # fmt: skip
                     await end_all(deliveries, done, NotDoneError(why))
                 else:
                     await end_all(deliveries, done, None)
                 for delivery in deliveries:
                     delivery._tell_done(began_s, f", in a batch of {count}")
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001  its messages have to end
                 verdict = Verdict() if self._handling.judge is None else self._handling.judge(error)
                 for delivery in deliveries:
                     delivery._verdict = verdict
-                log.warning(
-                    "a batch of %d failed, topic %s: %s: %s",
-                    count, topic, type(error).__name__, text_of(error), exc_info=exc_info(error),
+                tell(
+                    log, logging.WARNING, "a batch of %d failed, topic %s: %s: %s",
+                    count, topic, class_name_of(error), text_of(error), exc_info=exc_info(error),
                 )  # fmt: skip
                 await end_all(deliveries, 0, error)
         except BaseException:

@@ -13,6 +13,7 @@ from typing import Final
 from latermq._connection.outages import log_failure
 from latermq._connection.session import Session
 from latermq._values import arguments
+from latermq._values.failure import exc_info, tell
 from latermq._wire.lite_calls import SYNC_LITE, Action, ask_sync_lite, read_sync_lite
 from latermq.codes import Code
 from latermq.errors import ClosedError, LaterMQError, LiteQuotaError
@@ -27,8 +28,14 @@ def tell_taken(taken: Callable[[str], None], name: str) -> None:
     """Call the application's function; what it raises is logged, and ends nothing of ours."""
     try:
         taken(name)
-    except Exception:
-        log.exception("taken failed: lite topic %s", name, extra={"lite_topic": name})
+    except KeyboardInterrupt:
+        raise  # the program is asked to end
+    except BaseException as error:  # noqa: BLE001  it is the application's
+        about = {"lite_topic": name}
+        tell(
+            log, logging.ERROR, "taken failed: lite topic %s", name,
+            exc_info=exc_info(error), extra=about,
+        )  # fmt: skip
 
 
 class LiteTopics:

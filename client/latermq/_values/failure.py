@@ -1,13 +1,20 @@
-"""What is told to the broker about a failed attempt: class, text, stack and the stack's hash."""
+"""What is told to the broker about a failed attempt: class, text, stack and the stack's hash.
+
+An exception is an application's class: its `__str__`, `__notes__` or `__getattr__` may raise
+while it is described. What cannot be had is left out; nothing here raises.
+"""
 
 import concurrent.futures
 import hashlib
+import logging
 import os
+import sys
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 # It travels as one gRPC header, in base64. Servers commonly take 8 KiB of headers in all, so the
 # four parts together stay under what leaves room for the others.
@@ -16,7 +23,11 @@ TEXT_BYTES_MAX: Final = 1024
 STACK_BYTES_MAX: Final = 3584
 HASH_BYTES: Final = 8
 REJECTED_CLASS: Final = "Rejected"
+UNSAID: Final = "<exception str() failed>"
 
+Kinds: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
+
+_EXCEPTIONS: Final = BaseExceptionGroup.__dict__["exceptions"]  # past one that a class may have
 _PACKAGE: Final = f"{Path(__file__).parents[1]}{os.sep}"
 _DEMO: Final = f"{_PACKAGE}demo{os.sep}"  # an application like others
 _CALLING: Final = (_PACKAGE, f"{Path(concurrent.futures.__file__).parent}{os.sep}")
@@ -34,14 +45,18 @@ class Failure:
 
 
 def describe(error: BaseException) -> Failure:
-    """Return what the broker should know about `error`, cut to what a header may hold."""
+    """Return what the broker should know about `error`, cut to what a header may hold.
+
+    An error whose class raises while it is described is described by class, text and frames alone.
+    """
     stack_from = of_application(error)
-    frames = traceback.extract_tb(stack_from)
-    stack = "".join(traceback.format_exception(type(error), error, stack_from))
+    name, stack = class_name_of(error), _stack(error, stack_from)
+    if stack is None:
+        stack = _frames(stack_from) + _plain(error)
     return Failure(
-        class_name=_head(type(error).__qualname__, CLASS_BYTES_MAX),
+        class_name=_head(name, CLASS_BYTES_MAX),
         text=_head(text_of(error), TEXT_BYTES_MAX),
-        stack_hash=_hash(type(error), frames),
+        stack_hash=_hash(name, stack_from),
         stack=_tail(stack, STACK_BYTES_MAX),
     )
 
@@ -51,25 +66,70 @@ def of_application(error: BaseException) -> TracebackType | None:
 
     All of it where the application has none, as when a payload does not fit.
     """
-    at = error.__traceback__
+    whole = at = _traceback_of(error)
     while at is not None and _calls(at.tb_frame.f_code.co_filename):
         at = at.tb_next
-    return at or error.__traceback__
+    return at or whole
 
 
 def exc_info(
     error: BaseException,
 ) -> tuple[type[BaseException], BaseException, TracebackType | None]:
-    """Return what a log record is to show of it."""
-    return type(error), error, of_application(error)
+    """Return what a log record is to show of it.
+
+    A formatter raises for an error that `traceback` cannot show, and the record is lost: such an
+    error is replaced by one of the same name that has its text only.
+    """
+    stack_from = of_application(error)
+    if _stack(error, stack_from) is None:
+        kind: type[BaseException] = type("Error", (Exception,), {})
+        kind.__module__, kind.__qualname__ = "builtins", class_name_of(error)
+        return kind, kind(text_of(error)), stack_from
+    return type(error), error, stack_from
+
+
+def class_name_of(error: BaseException) -> str:
+    """Return the name of its class, whatever its metaclass says."""
+    name: str = type.__dict__["__qualname__"].__get__(type(error))
+    return name
 
 
 def text_of(error: BaseException) -> str:
     """Return what an exception says, whatever class of an application's it is."""
     try:
-        return str(error)
-    except Exception:  # noqa: BLE001  its `__str__` is not ours
-        return "<exception str() failed>"  # as tracebacks say it
+        return str.__str__(str(error))
+    except BaseException:  # noqa: BLE001  its `__str__` is not ours
+        return UNSAID  # as tracebacks say it
+
+
+def parts_of(error: BaseException) -> Sequence[BaseException]:
+    """Return the exceptions of a group, nested groups flattened; of any other error, itself."""
+    if not issubclass(type(error), BaseExceptionGroup):
+        return (error,)
+    parts: list[BaseException] = []
+    rest = [error]
+    while rest:
+        each = rest.pop()
+        if issubclass(type(each), BaseExceptionGroup):
+            rest += reversed(_EXCEPTIONS.__get__(each))
+        else:
+            parts.append(each)
+    return parts
+
+
+def fits_kind(error: BaseException, kinds: Kinds) -> bool:
+    """Tell whether its type is one of the classes; `__class__` is not asked, as by `except`."""
+    return issubclass(type(error), kinds)
+
+
+def tell(log: logging.Logger, level: int, text: str, *given: object, **about: Any) -> None:
+    """Log on the way to settling a message, which goes on if a handler or a filter that the
+    application gave to logging raises; that is written to stderr, as logging does."""
+    try:
+        log.log(level, text, *given, stacklevel=2, **about)
+    except Exception:  # noqa: BLE001  a message is settled, logged or not
+        if logging.raiseExceptions and sys.stderr is not None:
+            traceback.print_exc()
 
 
 def rejection(reason: str, error: BaseException | None = None) -> Failure:
@@ -85,18 +145,44 @@ def _calls(file: str) -> bool:
     return file.startswith(_CALLING) and not file.startswith(_DEMO)
 
 
-def _hash(error: type[BaseException], frames: traceback.StackSummary) -> str:
+def _traceback_of(error: BaseException) -> TracebackType | None:
+    """Return its traceback, past an attribute of that name which its class may have."""
+    trace: TracebackType | None = BaseException.__dict__["__traceback__"].__get__(error)
+    return trace
+
+
+def _stack(error: BaseException, stack_from: TracebackType | None) -> str | None:
+    """Return the error as a traceback shows it; None: its class, or one that caused it, raises."""
+    try:
+        return "".join(traceback.format_exception(type(error), error, stack_from))
+    except BaseException:  # noqa: BLE001  its attributes are not ours
+        return None
+
+
+def _frames(stack_from: TracebackType | None) -> str:
+    try:
+        return "".join(traceback.format_tb(stack_from))
+    except BaseException:  # noqa: BLE001  a loader of the application's has its sources
+        return ""
+
+
+def _plain(error: BaseException) -> str:
+    return f"{class_name_of(error)}: {text_of(error)}\n"
+
+
+def _hash(class_name: str, stack_from: TracebackType | None) -> str:
     """Hash where it happened without line numbers: an edit elsewhere in a file keeps it."""
-    places = [f"{os.path.basename(frame.filename)}:{frame.name}" for frame in frames]
-    text = "\n".join([error.__qualname__, *places])
+    codes = [frame.f_code for frame, _ in traceback.walk_tb(stack_from)]
+    places = [f"{os.path.basename(code.co_filename)}:{code.co_name}" for code in codes]
+    text = "\n".join([class_name, *places])
     digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=HASH_BYTES)
     return digest.hexdigest()
 
 
 def _head(text: str, size: int) -> str:
-    return text.encode("utf-8", "replace")[:size].decode("utf-8", "ignore")
+    return text[:size].encode("utf-8", "replace")[:size].decode("utf-8", "ignore")
 
 
 def _tail(text: str, size: int) -> str:
     """Keep the end: the innermost frames and the error itself stand there."""
-    return text.encode("utf-8", "replace")[-size:].decode("utf-8", "ignore")
+    return text[-size:].encode("utf-8", "replace")[-size:].decode("utf-8", "ignore")

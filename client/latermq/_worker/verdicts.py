@@ -1,15 +1,17 @@
 """What becomes of a message whose listener raised, by the exception."""
 
 import asyncio
+import logging
 import random
 from datetime import timedelta
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 from latermq._values.arguments import wrong
+from latermq._values.failure import Kinds, class_name_of, fits_kind, parts_of, tell, text_of
 from latermq.backoff import RETRY_IN, WAIT_MAX, Backoff, WaitOf, wait_of
 from latermq.delivery import Outcome, Verdict
 
-Kinds: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
+log = logging.getLogger("latermq.worker")
 
 # Between two looks at a dependency that is down; it grows while nothing succeeds.
 AWAY: Final = Backoff("exponential 1s 1m 2 jitter 20%")
@@ -59,17 +61,53 @@ class Judge:
         self._rounds, self._next_s = 0, 0.0
 
     def verdict(self, error: Exception) -> Verdict:
-        """Decide; a wait that the exception names and that is none counts as not named."""
+        """Decide; a wait that the exception names and that is none counts as not named.
+
+        A rule that raises, as a metaclass's `__subclasscheck__` may, decides nothing: the attempt
+        has failed.
+        """
+        try:
+            return self._verdict(error)
+        except Exception as failed:  # noqa: BLE001  the attempt has to end
+            tell(
+                log, logging.ERROR, "the rules for %s cannot be applied: %s: %s",
+                class_name_of(error), class_name_of(failed), text_of(failed),
+            )  # fmt: skip
+            return Verdict()
+
+    def _verdict(self, error: Exception) -> Verdict:
+        """Judge each exception of a group by itself; the strictest outcome is that of the group."""
+        if self._rules == Rules():  # most listeners have none, and a wait is all that is asked
+            return Verdict(Outcome.FAILED, self._wait(error))
+        parts = parts_of(error)
+        outcomes = {self._outcome(error, part) for part in parts}
+        if Outcome.DEAD_LETTERED in outcomes:
+            return Verdict(Outcome.DEAD_LETTERED)
+        if Outcome.FAILED in outcomes:
+            return Verdict(Outcome.FAILED, self._wait(error))
+        return Verdict(Outcome.RETURNED, self._wait(error) or self._away())
+
+    def _outcome(self, whole: Exception, part: BaseException) -> Outcome:
         rules = self._rules
-        wait = wait_of(error, rules.retry_in)
-        wait = None if wait is None else min(wait, WAIT_MAX)
-        if isinstance(error, rules.give_back_on):
-            return Verdict(Outcome.RETURNED, wait or self._away())
-        if isinstance(error, rules.dead_letter_on):
-            return Verdict(Outcome.DEAD_LETTERED)
-        if rules.retry_on is not None and not isinstance(error, rules.retry_on):
-            return Verdict(Outcome.DEAD_LETTERED)
-        return Verdict(Outcome.FAILED, wait)
+
+        def fits(kinds: Kinds) -> bool:
+            return fits_kind(part, kinds) or fits_kind(whole, kinds)
+
+        if fits(rules.give_back_on):
+            return Outcome.RETURNED
+        if fits(rules.dead_letter_on):
+            return Outcome.DEAD_LETTERED
+        if rules.retry_on is not None and not fits(rules.retry_on):
+            return Outcome.DEAD_LETTERED
+        return Outcome.FAILED
+
+    def _wait(self, error: Exception) -> timedelta | None:
+        """Return what the error names, or else the longest wait that one of its group names."""
+        wait = wait_of(error, self._rules.retry_in)
+        if wait is None:
+            named = (wait_of(part, self._rules.retry_in) for part in parts_of(error))
+            wait = max((each for each in named if each is not None), default=None)
+        return None if wait is None else min(wait, WAIT_MAX)
 
     def _away(self) -> timedelta:
         """Return how long to wait: longer from round to round, however many a round gives back."""

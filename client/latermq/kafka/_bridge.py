@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from latermq._consuming.figures import Figures
-from latermq._values.failure import exc_info, text_of
+from latermq._values.failure import class_name_of, exc_info, tell, text_of
 from latermq._worker.verdicts import Judge, Rules
 from latermq.admin import PAGE_SIZE_MAX, AsyncAdmin
 from latermq.backoff import RECONNECT_BACKOFF, WAIT_MAX
@@ -88,14 +88,14 @@ class Bridge:
             return
         try:
             await self.handler(record)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  its messages have to end
             if is_lost():
                 return  # whoever has the partition now treats it
             verdict = self._judge.verdict(error)
             first = FirstFailure.now(error, verdict, record.attempt)
-            log.warning(
-                "%s: attempt %d by %s failed, to LaterMQ: %s: %s",
-                record.place, record.attempt, self.place.group, type(error).__name__,
+            tell(
+                log, logging.WARNING, "%s: attempt %d by %s failed, to LaterMQ: %s: %s",
+                record.place, record.attempt, self.place.group, class_name_of(error),
                 text_of(error),
                 exc_info=exc_info(error) if verdict.outcome is not Outcome.RETURNED else None,
             )  # fmt: skip

@@ -9,6 +9,7 @@ import pytest
 
 from latermq import RECONSUME_LATER, ConsumeResult, Delivery
 from latermq.client import Client
+from latermq.delivery import Outcome
 from latermq.errors import InvalidReceiptHandleError, UnavailableError
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from support.scripted_broker import ScriptedBroker
@@ -66,6 +67,42 @@ async def test_a_failure_goes_back_with_its_reason_and_the_loop_goes_on(
     assert "raise TimeoutError" in failure.stack
     assert len(failure.stack_hash) == 16
     assert broker.acked() == ["id-2"]
+
+
+@pytest.mark.parametrize("kind", [SystemExit, GeneratorExit, KeyboardInterrupt])
+def test_what_ends_the_program_counts_and_goes_further(
+    broker: ScriptedBroker, connect: Connect, kind: type[BaseException]
+) -> None:
+    """A message that ends its program is a dead letter in the end, too."""
+
+    @virtually
+    async def work() -> None:
+        broker.deliver(b"bad")
+        async with connect() as mq:
+            delivery = await anext(mq.push_consumer("orders", group="billing"))
+            with pytest.raises(kind):
+                async with delivery:
+                    raise kind("no more")
+            assert delivery.outcome is Outcome.FAILED
+
+    work()
+    (nack,) = broker.named("ChangeInvisibleDuration")
+    assert not nack.request.suspend
+    assert nack.failure.class_name == kind.__name__
+
+
+@virtually
+async def test_what_ends_the_program_waits_for_no_broker(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    broker.deliver(b"bad")
+    async with connect() as mq:
+        delivery = await anext(mq.push_consumer("orders", group="billing"))
+        broker.refuse("ChangeInvisibleDuration", BROKEN)
+        with pytest.raises(SystemExit):
+            async with delivery:
+                raise SystemExit(3)
+    assert len(broker.named("ChangeInvisibleDuration")) == 1
 
 
 @virtually

@@ -1,6 +1,7 @@
 """Transactions and recall: what is told to the broker, and what is answered when it asks."""
 
 import asyncio
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -256,11 +257,13 @@ async def test_a_checker_answers(broker: ScriptedBroker, connect: Connect) -> No
 
 @virtually
 async def test_who_cannot_answer_is_asked_again_and_goes_on(
-    broker: ScriptedBroker, connect: Connect
+    broker: ScriptedBroker, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
     def checker(half: Received) -> Any:
         if half.body == b"raises":
             raise ZeroDivisionError
+        if half.body == b"exits":
+            sys.exit("no database")
         return True if half.body == b"wrong" else Resolution.COMMIT
 
     async with connect() as mq:
@@ -269,6 +272,9 @@ async def test_who_cannot_answer_is_asked_again_and_goes_on(
         await settled()
         await mq.check_transactions("orders", checker)
         ask(broker, b"raises")
+        ask(broker, b"exits")
+        await settled()
+        assert "the handler raised SystemExit: no database" in caplog.text
         ask(broker, b"wrong")
         ask(broker, b"damaged", body_digest=v2.Digest(type=v2.MD5, checksum="00"))
         broker.refuse("EndTransaction", ENDED)

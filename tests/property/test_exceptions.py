@@ -1,0 +1,90 @@
+"""Any exception can be told: whatever of its class raises while it is described."""
+
+import contextlib
+import logging
+import traceback
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from latermq._values.failure import describe, exc_info, fits_kind, parts_of, rejection, text_of
+from latermq._worker.verdicts import Judge, Rules
+from latermq.delivery import Outcome
+
+RAISED = (KeyError, AttributeError, RecursionError, SystemExit, KeyboardInterrupt, GeneratorExit)
+HOOKS = (
+    "__str__", "__repr__", "__getattr__", "__getattribute__", "__notes__", "__class__", "__cause__",
+    "__context__", "__traceback__", "__suppress_context__", "__dir__", "text", "lineno", "filename",
+    "exceptions", "message", "name", "retry_in",
+)  # fmt: skip
+FIELDS = ("text", "lineno", "filename", "offset", "end_lineno", "__notes__", "retry_in", "name")
+ODD = (5, -1, 2**70, "", "\ud800", b"x", None, object(), [object()], float("nan"), ("a", 1))
+
+
+def _hook(name: str, raised: type[BaseException]) -> Any:
+    def fail(*_: object) -> Any:
+        raise raised(name)
+
+    return (
+        fail
+        if name.startswith("__") and name in vars(object) | {"__getattr__": 0}
+        else (property(fail))
+    )
+
+
+@st.composite
+def exceptions(draw: st.DrawFn) -> BaseException:
+    """Draw an error of a class that is odd in several ways, alone, caused by one, or in a group."""
+    base = draw(st.sampled_from((Exception, SyntaxError, NameError, KeyError, OSError, ValueError)))
+    hooks = draw(st.sets(st.sampled_from(HOOKS), max_size=4))
+    members = {name: _hook(name, draw(st.sampled_from(RAISED))) for name in hooks}
+    error: BaseException = type("Odd", (base,), members)(draw(st.sampled_from(ODD)))
+    for name in draw(st.sets(st.sampled_from(FIELDS), max_size=3)):
+        with contextlib.suppress(AttributeError, TypeError, ValueError):
+            setattr(error, name, draw(st.sampled_from(ODD)))
+    wrap = draw(st.sampled_from(("alone", "cause", "group")))
+    if wrap == "cause":
+        outer = ValueError("outer")
+        outer.__cause__ = error
+        return outer
+    if wrap == "group":
+        return ExceptionGroup("several", [error, ValueError("plain")])  # type: ignore[type-var]
+    return error
+
+
+def raised(error: BaseException) -> BaseException:
+    """Return the error with a traceback."""
+    try:
+        raise error
+    except BaseException as caught:  # noqa: BLE001  whatever it is
+        return caught
+
+
+@given(exceptions())
+def test_every_exception_is_described(error: BaseException) -> None:
+    failure = describe(raised(error))
+    assert failure.class_name == type(error).__qualname__
+    assert len(failure.stack_hash) == 16
+    assert failure.class_name in failure.stack
+    assert rejection("why", error).rejected
+    assert isinstance(text_of(error), str)
+
+
+@given(exceptions())
+def test_every_exception_can_be_logged(error: BaseException) -> None:
+    shown = exc_info(raised(error))
+    text = logging.Formatter().formatException(shown)
+    assert type(error).__qualname__ in text
+    assert traceback.format_exception(*shown)
+
+
+@given(exceptions(), st.sampled_from(("give_back_on", "dead_letter_on", "retry_on")))
+def test_every_exception_is_judged(error: Exception, rule: str) -> None:
+    kinds: Any = {rule: LookupError}
+    verdict = Judge(Rules(**kinds)).verdict
+    fits = [fits_kind(part, LookupError) for part in parts_of(error)]
+    if rule == "dead_letter_on":
+        assert verdict(error).outcome is (Outcome.DEAD_LETTERED if any(fits) else Outcome.FAILED)
+    if rule == "retry_on":
+        assert verdict(error).outcome is (Outcome.FAILED if all(fits) else Outcome.DEAD_LETTERED)
