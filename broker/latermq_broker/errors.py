@@ -88,8 +88,16 @@ class LogUnavailableError(StoreError):
     """The replicated log did not answer: what it was asked to do may or may not happen."""
 
 
+class StoreGoneError(StoreError):
+    """The directory, or a file of the log in it, is not where a start would look for it."""
+
+
 class StoreFullError(StoreError):
     """No room for another segment; nothing of the refused request was stored."""
+
+
+class StoreBusyError(StoreFullError):
+    """A file cannot be opened or mapped just now: no descriptor is left, or no memory."""
 
 
 class EntriesGoneError(StoreError):

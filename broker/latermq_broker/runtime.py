@@ -292,7 +292,7 @@ async def _serve(
         _connect(services, server, owner, ending.handed_over)
         page = _page(engine, services, pump, config)
         async with (
-            _metrics(services, config, page, given) as metrics,
+            _metrics(engine, services, config, page, given) as metrics,
             OtlpExport(config.metrics, page, config.server.broker_name),
         ):
             if owner is None:
@@ -407,6 +407,7 @@ def _managed(engine: Engine, services: Services, pump: Pump) -> ServiceNotices:
     def on_second() -> None:
         engine.figures.on_second(pump.now_ms())
         services.on_second()
+        services.health.on_second()
         manager.alive()
 
     pump.on_second = on_second
@@ -432,12 +433,13 @@ def _page(engine: Engine, services: Services, pump: Pump, config: Config) -> Pag
 
 
 def _metrics(
-    services: Services, config: Config, page: Page, given: GivenSockets
+    engine: Engine, services: Services, config: Config, page: Page, given: GivenSockets
 ) -> MetricsEndpoint:
     def ready() -> bool:
         return services.health.serving
 
-    return MetricsEndpoint(config.metrics, page, ready, given.sockets.get(METRICS, ()))
+    troubles, sockets = engine.conditions.lines, given.sockets.get(METRICS, ())
+    return MetricsEndpoint(config.metrics, page, ready, troubles, sockets)
 
 
 def _server(methods: MethodTable, config: Config) -> "GrpcioServer | LeanServer":

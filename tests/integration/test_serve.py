@@ -2,6 +2,7 @@
 
 import os
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -190,6 +191,26 @@ class TestStoreFailure:
             assert [one.body for one in client.take("t", "g", 1, 10)] == [b"safe" * 25_000]
             assert client.receive("t", "g", wait_ms=100).messages == []
         clean(broker.terminate())
+
+    @pytest.mark.parametrize("how", ["removed", "moved"])
+    def test_a_directory_that_is_gone_ends_it_with_3(self, broker: BrokerProcess, how: str) -> None:
+        broker.start()
+        with WireClient(broker.endpoint) as client:
+            client.route("t")
+            client.send(wire_requests.message("t", b"safe"))
+            if how == "removed":
+                shutil.rmtree(broker.data_dir)
+            else:
+                broker.data_dir.rename(broker.data_dir.with_name("elsewhere"))
+            ended = broker.wait_end()
+        assert ended.code == 3
+        assert f"{broker.data_dir} is gone, or not to be written to" in ended.stderr
+        assert "Traceback" not in ended.stderr
+
+    def test_a_stop_says_that_the_directory_is_gone(self, broker: BrokerProcess) -> None:
+        broker.start()
+        shutil.rmtree(broker.data_dir)
+        assert broker.terminate().code == 3
 
     def test_a_damaged_log_is_refused_with_3_and_left_as_it_is(self, broker: BrokerProcess) -> None:
         broker.start()

@@ -255,10 +255,12 @@ class MemoryFiles:
 
     def free_bytes(self, path: Path) -> Space:
         self._called("free_bytes")
-        self.disk.require_directory(path)
+        inode = self.disk.inodes.get(path)
+        if inode is None:
+            self.disk.require_directory(path)
         total = self.disk.capacity_bytes
         free, total = HUGE[:2] if total is None else (total - self.disk.used_bytes, total)
-        return Space(free, total, self.disk.remote_kind)
+        return Space(free, total, self.disk.remote_kind, identity=(0, id(inode)))
 
 
 def _error(number: int, path: Path) -> OSError:

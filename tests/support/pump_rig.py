@@ -27,11 +27,12 @@ class BrokenFiles(MemoryFiles):
         super().__init__()
         self.counts: dict[str, int] = {}
         self.broken = ""
+        self.number = errno.EIO
 
     def _called(self, name: str) -> None:
         self.counts[name] = self.counts.get(name, 0) + 1
         if name == self.broken:
-            raise OSError(errno.EIO, "broken")
+            raise OSError(self.number, "broken")
 
 
 class PumpRig:

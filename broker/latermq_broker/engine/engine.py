@@ -87,6 +87,7 @@ class Engine:
         self.catalog = state.catalog
         self.wall = state.wall
         self.figures = state.figures
+        self.conditions = state.conditions
         self.announced = state.announced
         self.topics = TopicAdmin(state, journal)
         self.groups = GroupAdmin(state, journal)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from latermq_broker.engine.engine import Engine
+from latermq_broker.engine.state.conditions import Part
 from latermq_broker.engine.state.figures import Histogram
 from latermq_broker.engine.views.overview import Overview
 from latermq_broker.observability.exposition import (
@@ -37,6 +38,11 @@ BEHIND: Final = Family(
     "latermq_schedules_behind",
     "gauge",
     "Schedules whose next tick is later than their calendar says: the clock was ahead for a while.",
+)
+NOT_WELL: Final = Family(
+    "latermq_not_well",
+    "gauge",
+    "1 while a part of the broker is out of order, which serves without: /readyz says why.",
 )
 COUNTERS: Final[tuple[tuple[str, str, Callable[[Overview], float]], ...]] = (
     (
@@ -293,6 +299,7 @@ def render(engine: Engine, edges: Edges) -> Iterator[str]:
         )
     behind = engine.schedules.behind_count(edges.now_ms)
     yield _families([(CLIENTS, edges.clients), (PARKED, edges.receives_parked), (BEHIND, behind)])
+    yield _not_well(engine)
     for name, help, histogram in _histograms(seen):
         family = Family(f"latermq_{name}_seconds", "histogram", help)
         yield family.head() + histogram_lines(family.name, "", histogram)
@@ -315,6 +322,13 @@ def _process() -> str:
              "compiled": str(is_compiled()).lower()}  # fmt: skip
     line = sample(BUILD.name, label_text(build), 1)
     return f"{BUILD.head()}{line}{_families(process_figures())}"
+
+
+def _not_well(engine: Engine) -> str:
+    troubles = engine.conditions.troubles
+    return NOT_WELL.head() + "".join(
+        sample(NOT_WELL.name, label_text({"part": part.value}), part in troubles) for part in Part
+    )
 
 
 def _families(rows: Iterable[tuple[Family, float]]) -> str:

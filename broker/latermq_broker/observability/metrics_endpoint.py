@@ -3,7 +3,8 @@
 
     /metrics   the figures
     /healthz   200 while the event loop answers
-    /readyz    200 while calls are served, 503 while the broker starts or ends
+    /readyz    200 while calls are served, 503 while the broker starts or ends; what is out of order
+               with it is listed, a line each: it serves without
 
 One short answer a connection, then it is closed. Nothing can be changed here and no body or key is
 shown; topics' and groups' names are. There is no TLS and no login: keep it on a loopback or a
@@ -37,6 +38,7 @@ class MetricsEndpoint:
     Args:
         page: its pieces; other work has its turn between two of them.
         ready: whether calls are served.
+        troubles: what is out of order, a line each.
         sockets: bound to the address already; none: it is bound here.
     """
 
@@ -45,11 +47,13 @@ class MetricsEndpoint:
         config: MetricsConfig,
         page: Page,
         ready: Callable[[], bool],
+        troubles: Callable[[], list[str]] = list,
         sockets: Sequence[socket.socket] = (),
     ) -> None:
         self._config = config
         self._page = page
         self._ready = ready
+        self._troubles = troubles
         self._given = sockets
         self._servers: list[asyncio.Server] = []
         self._open: set[asyncio.Task[None]] = set()
@@ -135,9 +139,10 @@ class MetricsEndpoint:
         if path == b"/healthz":
             return _response("200 OK", "alive\n", body=body)
         if path == b"/readyz":
+            said = "".join(f"not in order: {line}\n" for line in self._troubles())
             if self._ready():
-                return _response("200 OK", "ready\n", body=body)
-            return _response("503 Service Unavailable", "not serving\n", body=body)
+                return _response("200 OK", f"ready\n{said}", body=body)
+            return _response("503 Service Unavailable", f"not serving\n{said}", body=body)
         openmetrics = OPEN_ACCEPT in head.lower()
         pieces: list[str] = []
         try:

@@ -16,14 +16,24 @@ from typing import Final, Protocol
 from latermq_broker.callbacks import do_nothing, ignore
 from latermq_broker.config.config import StoreConfig
 from latermq_broker.engine.engine import Engine
-from latermq_broker.errors import StoreError, StoreFullError
+from latermq_broker.engine.state.conditions import Part
+from latermq_broker.errors import (
+    DamagedQueueError,
+    StoreBusyError,
+    StoreError,
+    StoreFullError,
+    StoreGoneError,
+    StoreUnusableError,
+)
 from latermq_broker.pump.scrub_work import Scrub
-from latermq_broker.store.files import NO_ROOM_ERRNOS
+from latermq_broker.store.directory import gone_directory, require_held
+from latermq_broker.store.files import FINAL_ERRNOS, NO_ROOM_ERRNOS
 
 log = logging.getLogger("latermq.pump")
 
 MARK_IDLE_MS: Final = 100
 PREPARE_RETRY_MS: Final = 10_000
+SYNC_RETRY_MS: Final = 1_000  # after a sync that had no descriptor
 THREADS_MAX: Final = 5  # a sync, a checkpoint, a segment being prepared, a merge, a scrub
 MERGE_SECONDS_MAX: Final = 60
 
@@ -118,6 +128,7 @@ class DiskWork:
         self._engine = engine
         self._store = engine.store
         self._log = engine.store.log
+        self._conditions = engine.conditions
         self._clock = clock
         self._config = config
         self._threads = threads
@@ -127,7 +138,9 @@ class DiskWork:
         self._loop = asyncio.get_running_loop()
         self._sync_began_s = 0.0
         self._prepare_from_ms = 0
-        self._scrub = Scrub(engine.store, config, self._jobs.start, self._fail)
+        self._scrub = Scrub(
+            engine.store, config, self._jobs.start, lambda error: self.on_failure(error)
+        )
         self._logged = False, False  # low, full: as last logged
         self._merged: list[str] = []  # arguments of a merge whose result waits to be taken up
 
@@ -137,9 +150,6 @@ class DiskWork:
     def close(self) -> None:
         """Let the threads go; nothing is begun any more."""
         self._threads.shutdown()
-
-    def _fail(self, error: BaseException) -> None:
-        self.on_failure(error)
 
     def sync(self) -> None:
         """Start a sync of what is written, or have one follow the running one."""
@@ -151,6 +161,10 @@ class DiskWork:
         self._synced_to = self._log.sync()
 
     def _synced(self, error: BaseException | None) -> None:
+        if isinstance(error, StoreBusyError):
+            log.warning("sync waits", extra={"reason": str(error)})
+            self.timers.after("sync", SYNC_RETRY_MS, self.sync)
+            return
         if error is not None:
             log.error("sync failed", extra={"reason": str(error)})
             self.on_failure(error)
@@ -173,7 +187,9 @@ class DiskWork:
     def housekeep(self) -> None:
         """Begin what is due; called once a second. The log must be written."""
         now_ms = self._clock.now_ms()
-        self._look_at_disk()
+        if not self._look_at_directory(now_ms):
+            return
+        self._look_at_disk(now_ms)
         self.shorten(now_ms)
         if now_ms >= self._prepare_from_ms and not self._log.failed:
             self._prepare(now_ms)
@@ -183,20 +199,49 @@ class DiskWork:
         """Begin what keeps the next start short, and the runs few, if it is due."""
         if self._merged and "checkpoint" not in self._jobs:
             self._adopt_merge()
-        if self._store.checkpoint_due(now_ms):
+        damaged = self._store.queue_files.damaged
+        if damaged is not None:  # it is made anew by a start, from the log
+            self._without_checkpoint("no checkpoint", DamagedQueueError(damaged))
+        elif self._store.checkpoint_due(now_ms):
             self._checkpoint(now_ms)
         if not self._merged and (arguments := self._engine.checkpoints.merge_arguments()):
             self._merge(arguments)
 
-    def _look_at_disk(self) -> None:
+    def _look_at_directory(self, now_ms: int) -> bool:
+        """Tell whether a start would find what is written; if not, the broker fails."""
+        store, reason = self._store, None
+        try:
+            require_held(store.files, store.directory, store.lock, store.log.segments)
+        except OSError as error:
+            reason = f"{store.directory} cannot be looked at: {error.strerror or error}"
+        except StoreGoneError as error:
+            self._be_gone(error, now_ms)
+            return False
+        if self._conditions.set(Part.DIRECTORY, reason, now_ms) and reason is not None:
+            log.error("the data directory is out of reach", extra={"reason": reason})
+        return True
+
+    def _be_gone(self, error: BaseException, now_ms: int) -> None:
+        """Fail, as what is written from now on would be found by no start."""
+        self._conditions.set(Part.DIRECTORY, str(error), now_ms)
+        self.on_failure(error)
+
+    def _look_at_disk(self, now_ms: int) -> None:
         disk = self._store.disk
         low, full = self._logged
         try:
             self._store.look_at_disk()
         except OSError as error:
-            log.warning("free space unknown", extra={"reason": error.strerror})
+            reason = f"free space unknown: {error.strerror or error}"
+            if self._conditions.set(Part.DISK, reason, now_ms):
+                log.warning("free space unknown", extra={"reason": error.strerror})
             return
-        fields = {"free_bytes": disk.space.free, "needed_bytes": disk.needed_bytes}
+        self._conditions.set(Part.DISK, disk.why or None, now_ms)
+        fields: dict[str, object] = {
+            "free_bytes": disk.space.free, "needed_bytes": disk.needed_bytes
+        }  # fmt: skip
+        if disk.full:
+            fields["why"] = disk.why
         if disk.full and not full:
             log.error("disk full: sends are refused", extra=fields)
         elif full and not disk.full:
@@ -213,23 +258,37 @@ class DiskWork:
         if self._log.next_wanted and (half_used or disk.starved):
             self._prepare_from_ms = now_ms + PREPARE_RETRY_MS
             self._jobs.start("prepare", self._log.prepare_next, self._prepared)
+        elif disk.starved:  # one is prepared, and could not be put to use
+            self._prepare_from_ms = now_ms + PREPARE_RETRY_MS
+            disk.room()
         elif self._log.row.spare_wanted and not disk.full:
             self._prepare_from_ms = now_ms + PREPARE_RETRY_MS
             self._jobs.start("prepare", self._log.row.prepare_spare, self._spared)
 
     def _checkpoint(self, now_ms: int) -> None:
+        store = self._store
         try:
+            require_held(store.files, store.directory, store.lock, store.log.segments)
             job = self._engine.checkpoints.begin(now_ms)
-        except StoreError as error:
-            log.error("no checkpoint", extra={"reason": str(error)})
+        except StoreGoneError as error:
+            self._be_gone(error, now_ms)
+            return
+        except (StoreError, OSError) as error:
+            self._without_checkpoint("no checkpoint", error)
             return
 
         def done(error: BaseException | None) -> None:
-            self._engine.checkpoints.finish(job)
+            try:
+                self._engine.checkpoints.finish(job)
+            except OSError as unread:  # it is done; its run stays in memory
+                error = error or unread
             if error is None:
+                self._conditions.set(Part.CHECKPOINTS, None, self._clock.now_ms())
                 log.debug("checkpoint done", extra={"position": job.position})
+            elif isinstance(error, OSError) and error.errno in FINAL_ERRNOS and not job.done:
+                self._be_gone(gone_directory(store.directory, error), self._clock.now_ms())
             elif isinstance(error, OSError | StoreFullError):
-                log.error("checkpoint failed", extra={"reason": str(error)})
+                self._without_checkpoint("checkpoint failed", error)
                 self._make_room(error)
             else:
                 log.error("checkpoint failed", exc_info=error)
@@ -237,6 +296,14 @@ class DiskWork:
 
         started = self._jobs.start("checkpoint", job.run, done)
         assert started, "the store begins one checkpoint at a time"
+
+    def _without_checkpoint(self, what: str, error: BaseException) -> None:
+        """Go on with the checkpoint there is; the next is tried after the interval."""
+        why = f"{what}: {error}"
+        troubles = self._conditions.troubles
+        if Part.CHECKPOINTS not in troubles or troubles[Part.CHECKPOINTS].reason != why:
+            log.error(what, extra={"reason": str(error)})
+        self._conditions.set(Part.CHECKPOINTS, why, self._clock.now_ms())
 
     def _make_room(self, error: BaseException) -> None:
         """Give a checkpoint the spare's room: it has the better claim; old segments go after it."""
@@ -251,7 +318,9 @@ class DiskWork:
             return
         log.warning("no segment prepared ahead", extra={"reason": str(error)})
         if isinstance(error, StoreFullError):
-            self._store.disk.no_room()
+            self._store.disk.no_room(error)
+        elif isinstance(error, StoreUnusableError):
+            self._be_gone(error, self._clock.now_ms())
 
     def _spared(self, error: BaseException | None) -> None:
         if error is None:

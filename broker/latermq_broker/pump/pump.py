@@ -236,7 +236,7 @@ class Pump:
             self._engine.tick(now_ms)
         except StoreFullError as full:
             if not self._tick_from_ms:
-                log.error("disk full: what is due waits", extra={"reason": str(full)})
+                log.error("what is due waits for the disk", extra={"reason": str(full)})
             self._tick_from_ms = now_ms + FULL_RETRY_MS
         except Exception as error:
             log.exception("tick failed")
@@ -259,7 +259,12 @@ class Pump:
                 self.on_second()
             except Exception:
                 log.exception("housekeeping failed")
-        self.now_ms()  # has a look at the clocks
+        now_ms = self.now_ms()  # has a look at the clocks
+        wall = self._engine.wall
+        self._engine.conditions.look_at_clock(wall.ahead_ms, now_ms)
+        self._engine.conditions.look_at_schedules(
+            self._engine.schedules.table, wall.at(now_ms), now_ms
+        )
         self._write()  # a snapshot is of what the log holds
         if self._waits.failure is None:
             self._disk.housekeep()

@@ -116,7 +116,7 @@ def assemble(
     heartbeat = HeartbeatService(engine, committer, sessions, subscriptions)
     guard = _guard(rooms) if config.auth.enabled else None
     transactions = TransactionService(rooms, anybody if guard is None else guard.asking, shards)
-    health = HealthService(names)
+    health = HealthService(names, engine.conditions)
     send = SendService(rooms, shards)
     replies = Replies(sessions)
     reconnects = Reconnects(sessions, replies)

@@ -14,7 +14,7 @@ Every refusal is one clear error raised before anything is created, changed or d
 """
 
 import errno
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,13 +24,14 @@ from latermq_broker.config.config import StoreConfig
 from latermq_broker.errors import (
     CorruptRecordError,
     StoreError,
+    StoreGoneError,
     StoreLockedError,
     StoreUnusableError,
     UnsupportedFormatError,
 )
 from latermq_broker.store.derived.checkpoint import CHECKPOINT_SUFFIX, TEMPORARY_SUFFIX
 from latermq_broker.store.derived.consume_queue import QUEUE_SUFFIX
-from latermq_broker.store.files import Files, OpenMode
+from latermq_broker.store.files import FINAL_ERRNOS, Files, OpenMode
 from latermq_broker.store.log.segment import (
     PREPARED_SUFFIX,
     SEGMENT_HEADER_BYTES,
@@ -164,6 +165,36 @@ def take_lock(files: Files, directory: Path) -> int:
             f"{directory} is in use by another broker: stop it, or name another directory"
         )
     return fd
+
+
+def require_held(
+    files: Files, directory: Path, lock: tuple[int, int], segments: Sequence[Segment]
+) -> None:
+    """Check that a start would find what is written: the lock, and every file of the log.
+
+    Args:
+        lock: the identity of LOCK, when it was taken.
+    Raises:
+        StoreGoneError: the directory was removed, moved, unmounted or replaced, or is read-only.
+        OSError: it cannot be looked at just now.
+    """
+    try:
+        present = files.free_bytes(directory / LOCK_NAME).identity
+        names = frozenset(files.list_directory(directory / LOG_NAME))
+    except OSError as error:
+        if error.errno in FINAL_ERRNOS:
+            raise gone_directory(directory, error) from error
+        raise
+    if present != lock:
+        raise StoreGoneError(f"{directory} was replaced: its files are not those in use")
+    missing = [segment.path.name for segment in segments if segment.path.name not in names]
+    if missing:
+        raise StoreGoneError(f"{directory / LOG_NAME} no longer has {missing[0]}")
+
+
+def gone_directory(directory: Path, error: OSError) -> StoreGoneError:
+    """Make the error of a call that cannot succeed in this life of the broker."""
+    return StoreGoneError(f"{directory} is gone, or not to be written to: {error}")
 
 
 def find_log(files: Files, directory: Path) -> FoundLog:

@@ -23,7 +23,13 @@ REMOTE_TYPES: Final = {
     0x6B414653: "AFS", 0x47504653: "GPFS", 0x0BD00BD0: "Lustre", 0x01161970: "GFS2",
     0x7461636F: "OCFS2",
 }  # fmt: skip
+# What a file system answers a call with, by what follows from it (docs/store-format.md).
 NO_ROOM_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+NO_DESCRIPTOR_ERRNOS: Final = frozenset({errno.EMFILE, errno.ENFILE})
+NO_HANDLE_ERRNOS: Final = NO_DESCRIPTOR_ERRNOS | {errno.ENOMEM}
+PASSING_ERRNOS: Final = NO_ROOM_ERRNOS | NO_HANDLE_ERRNOS
+# Trying again cannot help this process: the files are not where they were, or are read-only.
+FINAL_ERRNOS: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE, errno.EROFS})
 
 
 class OpenMode(Enum):
@@ -34,11 +40,17 @@ class OpenMode(Enum):
 
 
 class Space(NamedTuple):
-    """Tells what a file system has, in bytes: what we may still take, and all; and what it is."""
+    """Tells what a file system has, in bytes: what we may still take, and all; and what it is.
+
+    files: how many more files it takes; None: it has no bound of its own, or does not tell.
+    identity: which file or directory it was asked of; another one has another.
+    """
 
     free: int
     total: int
     remote: str = ""  # its name, if it is over a network or of a user's process
+    files: int | None = None
+    identity: tuple[int, int] = (0, 0)
 
 
 class FileMap(Protocol):
@@ -110,7 +122,7 @@ class Files(Protocol):
         """List the names in a directory, sorted."""
 
     def free_bytes(self, path: Path) -> Space:
-        """Measure the file system that holds this directory."""
+        """Measure the file system that holds this directory or file."""
 
 
 class _Map(mmap.mmap):
@@ -195,9 +207,11 @@ class RealFiles:
         return sorted(os.listdir(path))
 
     def free_bytes(self, path: Path) -> Space:
-        status = os.statvfs(path)
+        status, node = os.statvfs(path), os.stat(path)
         remote = REMOTE_TYPES.get(_file_system_type(path), "")
-        return Space(status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize, remote)
+        files = status.f_favail if status.f_files else None
+        free, total = status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize
+        return Space(free, total, remote, files, (node.st_dev, node.st_ino))
 
 
 def _sync_file_system(fd: int) -> None:

@@ -43,6 +43,7 @@ from latermq_broker.store.derived.message_index import MessageIndex
 from latermq_broker.store.directory import (
     CHECKPOINTS_NAME,
     INDEX_NAME,
+    LOCK_NAME,
     LOG_NAME,
     OUR_DIRECTORIES,
     QUEUES_NAME,
@@ -50,6 +51,7 @@ from latermq_broker.store.directory import (
     find_log,
     first_segment,
     remove_unfinished,
+    require_held,
     require_local,
     require_ours,
     take_lock,
@@ -82,13 +84,12 @@ class Store:
     def __init__(
         self, directory: Path, config: StoreConfig, files: Files, log: CommitLog, lock_fd: int
     ) -> None:
-        self.directory = directory
+        self.directory, self.log = directory, log
         self.runs_directory = directory / RUNS_NAME
-        self.log = log
-        self._config = config
-        self.files = files
+        self._config, self.files = config, files
         self._lock_fd: int | None = lock_fd
-        self._queue_files = QueueFiles(files, directory / QUEUES_NAME)
+        self.lock = files.free_bytes(directory / LOCK_NAME).identity
+        self.queue_files = QueueFiles(files, directory / QUEUES_NAME)
         self._queues: dict[tuple[int, int], ConsumeQueue] = {}
         # A queue file was found damaged in use: the next start replays the whole log.
         self._distrust = partial(delete_checkpoints, files, directory / CHECKPOINTS_NAME)
@@ -111,11 +112,10 @@ class Store:
         self._passed_over: list[str] = []  # checkpoints that a start could not use, and why
         self.named_runs: frozenset[str] = frozenset()  # by the newest checkpoint; restoring sets it
         self._naming_runs: frozenset[str] = frozenset()  # by the one that is being written
-        self._checkpoint_end = 0  # log.end and log.appended at the last checkpoint
-        self._checkpoint_appended = 0
+        self._checkpoint_end = self._checkpoint_appended = 0  # of the log, at the last checkpoint
         self._captured = (0, 0)  # the same for the running one
         self._checkpoint_ms = 0  # when the last one began
-        self._retry_later = False  # it failed: try again after the interval, not at once
+        self._retry_later = False  # it failed: not at once
         log.after_roll = self.look_at_disk
 
     # --- start ---------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ class Store:
         if not until:
             self.begin_life(now_ms)
         self.dropped.recovered()
-        self._queue_files.on_damage = self._distrust
+        self.queue_files.on_damage = self._distrust
         self._checkpoint_end, self._checkpoint_appended = start, self.log.appended - records
         self._checkpoint_ms = now_ms
         return RecoveryReport(
@@ -286,7 +286,7 @@ class Store:
                 state, data = queue.capture()
                 first = state.next - queue.dirty_count
                 self._spilled.update(
-                    write_entries(self._queue_files, state.topic_id, state.queue_id, first, data)
+                    write_entries(self.queue_files, state.topic_id, state.queue_id, first, data)
                 )
                 queue.release(state.next)
         self.index.spill()
@@ -309,7 +309,7 @@ class Store:
             try:
                 states = queue_states(checkpoint.sections)
                 self._queues = {
-                    (state.topic_id, state.queue_id): ConsumeQueue.restore(self._queue_files, state)
+                    (state.topic_id, state.queue_id): ConsumeQueue.restore(self.queue_files, state)
                     for state in states
                 }
                 sections = checkpoint.sections
@@ -319,12 +319,12 @@ class Store:
                 restore({n: d for n, d in sections.items() if not n.startswith(STORE_SECTIONS)})
             except (DamagedQueueError, UnusableCheckpointError) as error:
                 self._passed_over.append(f"{name}: {error}")
-                self._queue_files.forget()
-                self._queue_files.damaged = None
+                self.queue_files.forget()
+                self.queue_files.damaged = None
                 continue
             return checkpoint
         self._queues = {}
-        self._queue_files.forget()
+        self.queue_files.forget()
         self.dropped.restore({})
         self.cut_offs.begin(whole=self.log.segments[0].base == 0)
         self.index.clear()
@@ -337,7 +337,7 @@ class Store:
         key = (topic_id, queue_id)
         queue = self._queues.get(key)
         if queue is None:
-            queue = self._queues[key] = ConsumeQueue(self._queue_files, topic_id, queue_id)
+            queue = self._queues[key] = ConsumeQueue(self.queue_files, topic_id, queue_id)
         return queue
 
     def queue_keys(self) -> list[tuple[int, int]]:
@@ -350,7 +350,7 @@ class Store:
         for key in dropped:
             del self._queues[key]
         if dropped:
-            self._queue_files.forget(topic_id)
+            self.queue_files.forget(topic_id)
             self._deleted.add(topic_id)
 
     # --- checkpoints ---------------------------------------------------------------------------
@@ -359,7 +359,7 @@ class Store:
         """Tell whether time, records or bytes since the last want a checkpoint, and none runs."""
         log, config = self.log, self._config
         records = log.appended - self._checkpoint_appended
-        if self._job is not None or not records or self._queue_files.damaged or log.failed:
+        if self._job is not None or not records or self.queue_files.damaged or log.failed:
             return False
         if now_ms - self._checkpoint_ms >= config.checkpoint_interval_ms:
             return True
@@ -386,8 +386,8 @@ class Store:
             DamagedQueueError: a queue file is damaged; only a restart rebuilds it.
         """
         assert self._job is None, "one checkpoint at a time"
-        if self._queue_files.damaged is not None:
-            raise DamagedQueueError(self._queue_files.damaged)
+        if self.queue_files.damaged is not None:
+            raise DamagedQueueError(self.queue_files.damaged)
         position = self.log.write()
         states, writes = [], []
         for queue in self._queues.values():
@@ -413,7 +413,7 @@ class Store:
         self._job = CheckpointJob(
             files=self.files,
             log=self.log,
-            queue_files=self._queue_files,
+            queue_files=self.queue_files,
             directory=self.directory / CHECKPOINTS_NAME,
             checkpoint=checkpoint,
             writes=writes,
@@ -459,7 +459,7 @@ class Store:
         self._cleaned.update(job.floors)
         self.dropped.unlinked(job.unlinked)
         self.index.finish_write(job.index)
-        if self._queue_files.damaged is not None:  # found while the job was running
+        if self.queue_files.damaged is not None:  # found while the job was running
             self._distrust()
 
     def look_at_disk(self) -> None:
@@ -475,12 +475,14 @@ class Store:
             checkpoint: begins, runs and finishes one; without it the next start replays more.
             drained: all that was answered went out, so the mark is CLEAN; see `cut_offs`.
 
-        Raises StoreReadOnlyError, StoreFullError; the directory is unlocked anyway.
+        Raises StoreReadOnlyError, StoreFullError, StoreGoneError, OSError; it is unlocked anyway.
         """
         try:
+            with suppress(OSError):  # it cannot be looked at: no proof that it is gone
+                require_held(self.files, self.directory, self.lock, self.log.segments)
             self.log.write()
             self.log.synced(self.log.sync())
-            if self._queue_files.damaged is None:
+            if self.queue_files.damaged is None:
                 with suppress(OSError):
                     checkpoint()
             self.log.mark(now_ms, clean=drained)
@@ -492,7 +494,7 @@ class Store:
     def abandon(self) -> None:
         """Let go of the directory without writing anything; again is harmless."""
         self.log.close()
-        self._queue_files.forget()
+        self.queue_files.forget()
         if self._lock_fd is not None:
             self.files.close(self._lock_fd)
             self._lock_fd = None

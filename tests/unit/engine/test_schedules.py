@@ -7,7 +7,12 @@ import pytest
 from latermq_broker.catalog.schedules import Missed
 from latermq_broker.config.config import SchedulesConfig
 from latermq_broker.engine.state.model import TopicType
-from latermq_broker.errors import BadRequestError, NotFoundError, TooManyRequestsError
+from latermq_broker.errors import (
+    BadRequestError,
+    NotFoundError,
+    StoreFullError,
+    TooManyRequestsError,
+)
 from latermq_broker.services.scheduling.ticks import tick_id
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from support.engine_facts import facts
@@ -253,7 +258,7 @@ def test_what_cannot_be_sent_pauses_the_schedule(
 
 def test_a_full_disk_delays_a_tick(rig: ScheduleRig) -> None:
     rig.put("report", 15 * MINUTE)
-    rig.engine.store.disk.no_room()
+    rig.engine.store.disk.no_room(StoreFullError("disk full"))
     rig.now_ms = FIRST
     with pytest.raises(Exception, match="disk full"):
         rig.engine.tick(rig.now_ms)

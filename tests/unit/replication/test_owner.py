@@ -421,7 +421,7 @@ async def test_what_was_leased_is_not_renewed_for_a_reply_that_was_cut_off(how: 
     rig = EngineRig()
     server = LeanServer({}, ServerConfig(listen="127.0.0.1:0"))
     owner: Any = SimpleNamespace()
-    services: Any = SimpleNamespace(shards=None, health=HealthService(()))
+    services: Any = SimpleNamespace(shards=None, health=HealthService((), rig.engine.conditions))
     owner.begin = lambda: owner.on_serving(True)
     failed: list[BaseException] = []
     await _own(owner, rig.engine.store, services, server, failed.append, asyncio.Event())

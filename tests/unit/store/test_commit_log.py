@@ -10,7 +10,6 @@ from latermq_broker.errors import (
     CorruptRecordError,
     StoreFullError,
     StoreReadOnlyError,
-    StoreUnusableError,
 )
 from latermq_broker.store.records.record import FLAG_CLEAN, RecordType, record_bytes
 from latermq_broker.store.store import Store
@@ -275,7 +274,7 @@ def test_a_failed_preparation_is_no_failed_log() -> None:
     files = TornFiles()
     log = fresh(files).log
     files.fault = Fault(files.calls + 1, errno.EIO)
-    with pytest.raises(StoreUnusableError, match="cannot prepare a segment"):
+    with pytest.raises(StoreFullError, match="needs a further segment, and cannot make it"):
         log.prepare_next()
     log.append(MESSAGE, [b"x"], 1)
     log.write()
@@ -291,7 +290,7 @@ def test_a_failed_rename_changes_nothing() -> None:
         log.append(MESSAGE, [LARGEST], 1)
     end = log.end
     files.fault = Fault(files.calls + 1, errno.EIO)
-    with pytest.raises(StoreUnusableError, match="cannot open the next segment"):
+    with pytest.raises(StoreFullError, match="needs a further segment, and cannot make it"):
         log.append(MESSAGE, [LARGEST], 1)
     assert log.end == end
     assert log.append(MESSAGE, [LARGEST], 1) == SMALL_SEGMENT_BYTES + 64

@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from latermq_broker.errors import DamagedQueueError, StoreUnusableError
+from latermq_broker.errors import DamagedQueueError, StoreBusyError
 from latermq_broker.store.derived.consume_queue import (
     ENTRY,
     FILE_ENTRIES,
@@ -249,6 +249,6 @@ def test_a_file_that_may_not_be_read_is_not_called_damaged() -> None:
         raise PermissionError(13, "Permission denied")
 
     files.files.open = refuse  # type: ignore[method-assign]
-    with pytest.raises(StoreUnusableError, match="Permission denied"):
+    with pytest.raises(StoreBusyError, match="Permission denied"):
         queue.get(0)
     assert files.damaged is None

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from latermq_broker.config.config import StoreConfig
-from latermq_broker.errors import ConfigError, StoreFullError
+from latermq_broker.errors import ConfigError, StoreBusyError, StoreFullError
 from latermq_broker.store.disk_pressure import DiskPressure
 from latermq_broker.store.files import Space
 
@@ -52,7 +52,7 @@ def test_a_send_is_refused_with_what_is_needed_and_what_there_is() -> None:
 
 def test_what_could_not_be_prepared_keeps_it_full_until_it_can() -> None:
     disk = DiskPressure(CONFIG)
-    disk.no_room()
+    disk.no_room(StoreFullError("disk full: the log needs a further segment (quota)"))
     assert look(disk, 9_000) == (False, True)  # a quota, perhaps
     disk.room()
     assert (disk.full, disk.full_count) == (False, 1)
@@ -65,9 +65,30 @@ def test_the_refusal_names_what_led_to_it() -> None:
     with pytest.raises(StoreFullError, match=f"need {625 * MIB:,} .* there are {600 * MIB:,};"):
         disk.admit()
     look(disk, 9_000)
-    disk.no_room()
-    with pytest.raises(StoreFullError, match=f"need {64 * MIB:,} bytes for a further segment"):
+    disk.no_room(StoreFullError("disk full: the log needs a further segment (quota)"))
+    with pytest.raises(StoreFullError, match=r"segment \(quota\); sends are refused"):
         disk.admit()
+
+
+def test_a_disk_without_inodes_is_full() -> None:
+    disk = DiskPressure(CONFIG)
+    files = [None, 17, 15, 19, 20]
+    full = []
+    for count in files:
+        disk.look(Space(9_000 * MIB, 10_000 * MIB, files=count))
+        full.append(disk.full)
+        if count == 15:
+            assert "inodes for files: need 16 free, there are 15" in disk.why
+    assert full == [False, False, True, True, False]
+    assert disk.full_count == 1
+    assert disk.why == ""
+
+
+def test_what_could_not_be_read_makes_no_disk_full() -> None:
+    disk = DiskPressure(CONFIG)
+    error = StoreBusyError("Too many open files")
+    assert disk.ran_out(error) is error
+    assert not disk.full
 
 
 def test_0_percent_turns_both_off() -> None:

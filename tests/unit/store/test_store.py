@@ -371,7 +371,7 @@ def test_damage_found_while_a_checkpoint_runs_takes_it_back() -> None:
     rig.append(10)
     job = rig.begin_checkpoint()
     files.disk.inodes.pop(QUEUES / "1" / f"0.{0:020d}.cq")
-    rig.store._queue_files.forget()
+    rig.store.queue_files.forget()
     with pytest.raises(DamagedQueueError):
         rig.store.queue(1, 0).get(0)
     job.run()

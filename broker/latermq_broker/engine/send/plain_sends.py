@@ -52,7 +52,7 @@ class PlainSends:
         try:
             positions = self._journal.write_messages(run, now_ms)
         except StoreFullError as error:
-            raise store.disk.ran_out() from error
+            raise store.disk.ran_out(error) from error
         state.figures.messages_sent += len(positions)
         state.figures.bytes_sent += store.log.end - log_end
         return tuple_new(PlainSent, (queue_id, run.queue_offset, positions))

@@ -317,5 +317,5 @@ class ScheduleAdmin:
         try:
             self._journal.write_group(group, now_ms)
         except StoreFullError as error:
-            raise disk.ran_out() from error
+            raise disk.ran_out(error) from error
         state.figures.schedule_ticks += 1

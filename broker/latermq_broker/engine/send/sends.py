@@ -102,7 +102,7 @@ class Sends:
                 return self._journal.write_once(payloads, ids, until_ms, now_ms)
             return self._journal.write_mixed(payloads, now_ms)
         except StoreFullError as error:
-            raise self._state.store.disk.ran_out() from error
+            raise self._state.store.disk.ran_out(error) from error
 
 
 def _sent(position: int, queue_id: int, queue_offset: int, due_ms: int) -> Sent:

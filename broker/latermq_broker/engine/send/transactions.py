@@ -109,7 +109,7 @@ class Transactions:
         try:
             halves = self._journal.write_halves(payloads, key_of(user), now_ms)
         except StoreFullError as error:
-            raise store.disk.ran_out() from error
+            raise store.disk.ran_out(error) from error
         return [_sent(half.position) for half in halves]
 
     def end(

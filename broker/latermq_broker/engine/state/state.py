@@ -22,6 +22,7 @@ from latermq_broker.delivery.leases.recently_done import RecentlyDone
 from latermq_broker.delivery.order.fifo import FifoGate, Letter
 from latermq_broker.delivery.order.lane import Lane, RankedLanes
 from latermq_broker.delivery.order.lite import LiteParent, LiteReader
+from latermq_broker.engine.state.conditions import Conditions
 from latermq_broker.engine.state.dedup_ids import DedupIds
 from latermq_broker.engine.state.figures import Figures
 from latermq_broker.engine.state.group_flow import Flow
@@ -330,6 +331,7 @@ class EngineState:
         self.damaged = Damaged(store, config.store.on_corrupt)
         self.wall = WallClock()
         self.figures = Figures()
+        self.conditions = Conditions()
 
     def queue(self, topic_id: int, queue_id: int) -> ConsumeQueue:
         return self.store.queue(topic_id, queue_id)

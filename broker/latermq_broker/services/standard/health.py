@@ -1,6 +1,7 @@
 """grpc.health.v1: serving when ready, not serving while draining.
 
-`""` stands for the whole broker; its services have the same state as it.
+`""` stands for the whole broker; its services have the same state as it. `latermq.disk` and its
+like, one for each `Part`, are serving while that part is in order; the broker serves without.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ from typing import Final
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 
+from latermq_broker.engine.state.conditions import Conditions, Part
 from latermq_broker.services.call.handler import Call, CallAborted, Method, MethodTable
 from latermq_h2.grpc_code import GrpcCode
 
@@ -17,10 +19,17 @@ HEALTH: Final = "grpc.health.v1.Health"
 
 
 class HealthService:
-    """Begins as not serving."""
+    """Begins as not serving.
 
-    def __init__(self, services: Iterable[str]) -> None:
+    Args:
+        conditions: what is out of order with the broker.
+    """
+
+    def __init__(self, services: Iterable[str], conditions: Conditions) -> None:
         self._known = {"", HEALTH, *services}
+        self._parts = {f"latermq.{part.value}": part for part in Part}
+        self._conditions = conditions
+        self._ill: frozenset[Part] = frozenset()  # as `watch` told last
         self._serving = False
         self._changed = asyncio.Event()  # a new one with each change
 
@@ -36,6 +45,16 @@ class HealthService:
 
     def set_serving(self, serving: bool) -> None:
         self._serving = serving
+        self._tell()
+
+    def on_second(self) -> None:
+        """Tell those who watch, if a part went out of order or is in order again."""
+        ill = frozenset(self._conditions.troubles)
+        if ill != self._ill:
+            self._ill = ill
+            self._tell()
+
+    def _tell(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -46,7 +65,7 @@ class HealthService:
             CallAborted: NOT_FOUND, a service that is not ours.
         """
         name = _service_of(data)
-        if name not in self._known:
+        if name not in self._known and name not in self._parts:
             raise CallAborted(GrpcCode.NOT_FOUND, f"unknown service {name}")
         return self._answer(name)
 
@@ -55,11 +74,14 @@ class HealthService:
 
         Ends when the caller does or draining begins.
         """
-        name = _service_of(data)
+        name, answered = _service_of(data), b""
         while True:
             changed = self._changed
             serving = self._serving
-            yield self._answer(name)
+            answer = self._answer(name)
+            if answer != answered:
+                yield answer
+            answered = answer
             await changed.wait()
             if serving and not self._serving:
                 yield self._answer(name)
@@ -67,10 +89,12 @@ class HealthService:
 
     def _answer(self, name: str) -> bytes:
         statuses = health_pb2.HealthCheckResponse
-        if name not in self._known:
+        part = self._parts.get(name)
+        if name not in self._known and part is None:
             status = statuses.SERVICE_UNKNOWN
         else:
-            status = statuses.SERVING if self._serving else statuses.NOT_SERVING
+            well = self._serving and part not in self._conditions.troubles
+            status = statuses.SERVING if well else statuses.NOT_SERVING
         answer: bytes = health_pb2.HealthCheckResponse(status=status).SerializeToString()
         return answer
 

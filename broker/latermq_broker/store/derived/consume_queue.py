@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 
 from xxhash import xxh3_64
 
-from latermq_broker.errors import DamagedQueueError, StoreUnusableError
+from latermq_broker.errors import DamagedQueueError, StoreBusyError
 from latermq_broker.store.derived.moved_entries import MovedEntries
 from latermq_broker.store.files import Files, OpenMode, write_all
 
@@ -103,7 +103,7 @@ class QueueFiles:
             what = f"{self.path(*key)} cannot be read ({error.strerror})"
             if error.errno in (errno.ENOENT, errno.EIO):
                 raise self.damage(what) from error
-            raise StoreUnusableError(what) from error
+            raise StoreBusyError(what) from error
         if len(data) != count:
             raise self.damage(f"{self.path(*key)} is shorter than it was")
         return data
@@ -246,7 +246,7 @@ class ConsumeQueue:
             return 0
         try:
             return self.time_ms(offset)
-        except (DamagedQueueError, StoreUnusableError):
+        except (DamagedQueueError, StoreBusyError):
             return 0
 
     def time_ms(self, offset: int) -> int:

@@ -23,8 +23,8 @@ from xxhash import xxh3_64_intdigest
 
 from latermq_broker.callbacks import do_nothing
 from latermq_broker.config.config import StoreConfig
-from latermq_broker.errors import CorruptRecordError, StoreReadOnlyError
-from latermq_broker.store.files import Files, write_all
+from latermq_broker.errors import CorruptRecordError, StoreBusyError, StoreReadOnlyError
+from latermq_broker.store.files import NO_DESCRIPTOR_ERRNOS, Files, write_all
 from latermq_broker.store.log.commitment import Commitment, WrittenPiece
 from latermq_broker.store.log.segment import SEGMENT_HEADER_BYTES, ZERO_CHUNK, Segment
 from latermq_broker.store.log.segment_row import SegmentRow
@@ -344,7 +344,10 @@ class CommitLog:
     def sync(self) -> int:
         """Make what is written durable; the position to pass to `synced`. May run in a thread.
 
-        Raises StoreReadOnlyError: what was written since `durable` is in doubt until a restart.
+        Raises:
+            StoreReadOnlyError: what was written since `durable` is in doubt until a restart.
+            StoreBusyError: no descriptor was left to sync with; nothing was tried, so it may be
+                again.
         """
         self._require_open()
         target = self.written  # before the calls: what is written meanwhile is not covered
@@ -355,6 +358,8 @@ class CommitLog:
                 self._files.datasync(segment.writable())
             self.row.sync_names()
         except OSError as error:
+            if error.errno in NO_DESCRIPTOR_ERRNOS:  # of an open: no sync says so
+                raise StoreBusyError(f"the log cannot be synced just now: {error}") from error
             self._fail("sync", error)
         finally:
             self.syncs.remove(number)

@@ -27,7 +27,14 @@ from typing import Final
 from xxhash import xxh3_64_intdigest
 
 from latermq_broker.errors import CorruptRecordError, StoreFullError, UnsupportedFormatError
-from latermq_broker.store.files import NO_ROOM_ERRNOS, FileMap, Files, OpenMode, write_all
+from latermq_broker.store.files import (
+    NO_ROOM_ERRNOS,
+    PASSING_ERRNOS,
+    FileMap,
+    Files,
+    OpenMode,
+    write_all,
+)
 
 SEGMENT_MAGIC: Final = b"\xa9LMQSEG\n"
 SEGMENT_FORMAT: Final = 1
@@ -126,8 +133,9 @@ class Segment:
             StoreFullError: no room for it.
             OSError: any other trouble.
         """
-        fd = files.open(path, OpenMode.CREATE)
+        fd: int | None = None
         try:
+            fd = files.open(path, OpenMode.CREATE)
             files.allocate(fd, header.size)
             if zero_fill:
                 for offset in range(0, header.size, len(ZERO_CHUNK)):
@@ -135,12 +143,14 @@ class Segment:
             write_all(files, fd, encode_segment_header(header), 0)
             files.datasync(fd)
         except OSError as error:
-            files.close(fd)
-            with suppress(OSError):  # the next start removes what is left of it
-                files.unlink(path)
-            if error.errno in NO_ROOM_ERRNOS:
+            if fd is not None:
+                files.close(fd)
+                with suppress(OSError):  # the next start removes what is left of it
+                    files.unlink(path)
+            if error.errno in PASSING_ERRNOS:
+                full = "disk full: " if error.errno in NO_ROOM_ERRNOS else ""
                 raise StoreFullError(
-                    f"disk full: the log needs a further segment of {header.size} bytes "
+                    f"{full}the log needs a further segment of {header.size} bytes "
                     f"(store.segment_bytes) in {path.parent} ({error.strerror})"
                 ) from error
             raise

@@ -15,8 +15,14 @@ from pathlib import Path
 from typing import Final
 
 from latermq_broker.config.config import StoreConfig
-from latermq_broker.errors import CorruptRecordError, StoreFullError, StoreUnusableError
-from latermq_broker.store.files import FileMap, Files
+from latermq_broker.errors import (
+    CorruptRecordError,
+    StoreBusyError,
+    StoreError,
+    StoreFullError,
+    StoreUnusableError,
+)
+from latermq_broker.store.files import FINAL_ERRNOS, FileMap, Files
 from latermq_broker.store.log.segment import (
     PREPARED_SUFFIX,
     SEGMENT_HEADER_BYTES,
@@ -66,7 +72,7 @@ class SegmentRow:
     def mapped(self, position: int) -> tuple[Segment, FileMap]:
         """Find the segment that holds a position, and what it holds.
 
-        Raises StoreUnusableError: it cannot be mapped.
+        Raises StoreUnusableError, StoreBusyError: it cannot be mapped.
         """
         segment = self.row[-1]
         if position < segment.base:
@@ -74,7 +80,9 @@ class SegmentRow:
         try:
             return segment, segment.view()
         except OSError as error:
-            raise StoreUnusableError(f"{segment.path} cannot be mapped: {error}") from error
+            why = f"{segment.path} cannot be mapped: {error}"
+            final = error.errno in FINAL_ERRNOS
+            raise (StoreUnusableError if final else StoreBusyError)(why) from error
 
     def base_of(self, position: int) -> int:
         """Find the base of the segment that holds a position; -1 below the oldest."""
@@ -163,7 +171,7 @@ class SegmentRow:
         except OSError as error:
             if prepared not in (self._prepared, self._spare):
                 self._discard(prepared)
-            raise StoreUnusableError(f"cannot open the next segment: {error}") from error
+            raise _no_segment(error) from error
         if self._prepared is prepared:
             self._prepared = None
         if self._spare is prepared:
@@ -198,12 +206,23 @@ class SegmentRow:
         try:
             return Segment.prepare(self._files, self._directory / name, header, zero_fill=zero_fill)
         except OSError as error:
-            raise StoreUnusableError(f"cannot prepare a segment: {error}") from error
+            raise _no_segment(error) from error
 
     def _discard(self, prepared: Segment) -> None:
         prepared.close()
         with suppress(OSError):  # the next start removes it
             self._files.unlink(prepared.path)
+
+
+def _no_segment(error: OSError) -> StoreError:
+    """Make the error of a segment that cannot be: full, but where no further try can help.
+
+    For a call that appends it is the same why the file cannot be made: nothing is stored, and the
+    spare serves all but sends.
+    """
+    if error.errno in FINAL_ERRNOS:
+        return StoreUnusableError(f"cannot make a further segment of the log: {error}")
+    return StoreFullError(f"the log needs a further segment, and cannot make it: {error}")
 
 
 def _has_room(segment: Segment, need_bytes: int) -> bool:
