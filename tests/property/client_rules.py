@@ -137,16 +137,17 @@ class ClientRules(Bench):
     @rule(
         name=NAMES,
         count=st.integers(1, 6),
-        how=st.sampled_from(["", "", "", "push", "renewed", "lost", "gone"]),
+        how=st.sampled_from(["", "", "", "push", "renewed", "lost", "gone", "unproved"]),
     )
     def receive(self, name: str, count: int, how: str) -> None:
-        """`lost`: the reply was, and is asked for again; `gone`: the client was, and it came back.
+        """`lost`: the reply was, and is asked for again; `gone`: the client was, and it came back;
+        `unproved`: nobody knows whether the reply of a push consumer that lives arrived.
 
         A push consumer's leases are renewed; but of `push` the client is gone at once.
         """
         group = self.model.groups[name]
         if (
-            how == "renewed"
+            how in ("renewed", "unproved")
             and not group.renews
             and any(h.look_ms for h in group.in_state("leased"))
         ):
@@ -155,16 +156,16 @@ class ClientRules(Bench):
         request = ReceiveRequest(
             group=name,
             topic=TOPIC,
-            client_id=pusher(group) if how == "renewed" else "client",
+            client_id=pusher(group) if how in ("renewed", "unproved") else "client",
             count_max=count,
             invisible_ms=LEASE_MS,
-            auto_renew=how in ("push", "renewed"),
+            auto_renew=how in ("push", "renewed", "unproved"),
             filter=TagFilter(group.tags),
             attempt_id=f"try-{self.tries}" if how == "lost" else "",
         )
         must = min(count, len(group.receivable())) if group.on_dead is None else 0
         something = group.on_dead is not None and group.runnable(self.now_ms)
-        group.renews = group.renews or how == "renewed"
+        group.renews = group.renews or how in ("renewed", "unproved")
         before = self.cursors(group)
         delivered = self.engine.receive(request, self.now_ms)
         for _ in range(5 * (group.on_dead is not None)):
@@ -177,15 +178,18 @@ class ClientRules(Bench):
         assert len(delivered) <= count
         if how == "push":
             self.engine.client_gone("client", self.now_ms)
-        if how == "lost" and delivered and group.on_dead is not None:
+        if how == "lost" and delivered:
             assert self.engine.receive(request, self.now_ms) == delivered
         self.take(group, delivered)
         group.looked(before, self.cursors(group))
         for one in delivered:
             held = group.held[one.sys.decode()]
-            held.push = how in ("push", "renewed")
-            if how == "renewed":
+            held.push = how in ("push", "renewed", "unproved")
+            held.unproved = how == "unproved"
+            if how in ("renewed", "unproved"):
                 held.hold_until(held.deadline_ms)
+        if how == "unproved":
+            self.engine.unproved(name, [one.handle for one in delivered], self.now_ms)
         if how == "gone":
             self.engine.give_back(name, [one.handle for one in delivered], self.now_ms)
             for one in delivered:

@@ -42,6 +42,20 @@ class Mutation(NamedTuple):
 
 MUTATIONS: Final = (
     Mutation(
+        "a lease is renewed though nobody knows whether its reply arrived",
+        ENGINE,
+        "engine/outcome/due.py",
+        "        if delivery.bounded:\n",
+        "        if False:\n",
+    ),
+    Mutation(
+        "an attempt id that comes again is answered with other messages",
+        ENGINE,
+        "engine/receive/lanes.py",
+        "self._replies.again(receive) if request.attempt_id else []",
+        "self._replies.again(receive) if group.lite_parent else []",
+    ),
+    Mutation(
         "a drained stop ends the renewal of leases not yet renewed",
         ENGINE,
         "engine/outcome/due.py",

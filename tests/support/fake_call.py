@@ -35,6 +35,7 @@ class FakeCall:
         self._path = path
         self._certificate_name = certificate_name
         self.extra = AnswerExtra()
+        self.unheard: Callable[[], None] | None = None
         self.room_bytes = 1 << 40  # for an answer; 0 or less: none
         self.reserved_bytes = 0
 
@@ -93,6 +94,9 @@ class FakeCall:
 
     def on_lost(self, callback: Callable[[], None]) -> None:
         """Keep nothing: no answer is on its way here."""
+
+    def on_unheard(self, callback: Callable[[], None]) -> None:
+        self.unheard = callback
 
     def cancel(self) -> None:
         """The caller goes away."""

@@ -87,6 +87,7 @@ class Held:
     renewals: int = 0
     sure: bool = False  # its client had the reply before a life that ended
     unsure: bool = False  # the reply may have died with the broker
+    unproved: bool = False  # or with its connection: it is not renewed
 
     def begin_anew(self) -> None:
         """It is given as if it never had been: an UpdateOffset went back."""
@@ -120,7 +121,7 @@ class Attempts:
         assert attempt == held.attempt + 1, "I4: attempt = earlier leases + 1"
         assert attempt <= self.max_attempts, "I4: at most the group's maximum"
         held.state, held.attempt, held.push = "leased", attempt, False
-        held.withheld = held.maybe = held.sure = held.unsure = False
+        held.withheld = held.maybe = held.sure = held.unsure = held.unproved = False
         held.handle, held.deadline_ms = handle, now_ms + lease_ms
         held.leased_ms, held.renewals, held.look_ms = now_ms, 0, 0
 
@@ -179,7 +180,7 @@ class Attempts:
     def _look(self, held: Held, now_ms: int) -> None:
         """Whether a lease is renewed, shortly before its end."""
         end_ms = held.leased_ms + RENEWED_MS_MAX
-        if self.renews and not (held.unsure and not held.renewals):
+        if self.renews and not held.unproved and not (held.unsure and not held.renewals):
             if held.deadline_ms < end_ms:
                 if end_ms > now_ms:
                     lasting_ms = min(RENEWALS_MS[min(held.renewals, 2)], end_ms - now_ms)

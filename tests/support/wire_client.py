@@ -69,9 +69,11 @@ class WireClient:
         request = topic_pb2.CreateTopicRequest(name=name, **fields)
         require_ok(self.call(self.topics.CreateTopic, request))
 
-    def create_group(self, name: str, max_attempts: int, ladder_ms: Iterable[int] = ()) -> None:
+    def create_group(
+        self, name: str, max_attempts: int, ladder_ms: Iterable[int] = (), **fields: Any
+    ) -> None:
         """A group with a policy of its own; an empty ladder leaves the broker's."""
-        group = group_pb2.Group(name=name, max_attempts=max_attempts)
+        group = group_pb2.Group(name=name, max_attempts=max_attempts, **fields)
         group.backoff.ladder.delays_ms.extend(ladder_ms)
         if not group.backoff.ladder.delays_ms:
             group.ClearField("backoff")
@@ -165,6 +167,14 @@ class WireClient:
         stream.cancel()
         told: definition_pb2.Settings = answer.settings
         return told
+
+    def heartbeat(self, group: str) -> definition_pb2.Status:
+        request = service_pb2.HeartbeatRequest(
+            group=wire_requests.resource(group),
+            client_type=definition_pb2.ClientType.PUSH_CONSUMER,
+        )
+        status: definition_pb2.Status = self.call(self.messaging.Heartbeat, request).status
+        return status
 
     def leave(self, group: str) -> definition_pb2.Status:
         """NotifyClientTermination."""

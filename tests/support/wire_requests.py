@@ -99,6 +99,7 @@ def receive(
     wait_ms: int = 5_000,
     auto_renew: bool = False,
     tags: str = "*",
+    attempt_id: str = "",
 ) -> service_pb2.ReceiveMessageRequest:
     """`auto_renew`: as push consumers ask; `invisible_ms` is then not sent."""
     request = service_pb2.ReceiveMessageRequest(
@@ -110,6 +111,7 @@ def receive(
         batch_size=count_max,
         auto_renew=auto_renew,
         long_polling_timeout=duration(wait_ms),
+        attempt_id=attempt_id or None,
     )
     if not auto_renew:
         request.invisible_duration.CopyFrom(duration(invisible_ms))

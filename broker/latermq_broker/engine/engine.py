@@ -97,6 +97,7 @@ class Engine:
         self.lites = Lites(state, journal, self.groups)
         self._attempts = Attempts(state, journal, self.topics.dead_letter_topic)
         self._due = DueWork(state, journal, self._attempts)
+        self.unproved = self._due.unproved
         self.plain = PlainSends(state, journal, self.topics)
         self._sends = Sends(state, journal, self.topics, self.lites)
         self.transactions = Transactions(state, journal, self.topics)

@@ -8,9 +8,11 @@ A call counts as cancelled when its coroutine is left before the whole reply was
 by the caller's cancel, its deadline, or a lost connection.
 """
 
+import asyncio
 import logging
 import os
 import socket
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from inspect import isawaitable
 from typing import Any, Final, Self, cast
@@ -32,6 +34,7 @@ from latermq_broker.services.call.handler import (
     Unary,
 )
 from latermq_broker.transport.grpc.metadata import AnswerExtra
+from latermq_broker.transport.unconfirmed import give_up
 from latermq_h2.grpc_code import GrpcCode
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core logs to stderr in a form of its own
@@ -40,6 +43,7 @@ import grpc.aio
 
 log = logging.getLogger("latermq.transport")
 
+UNHEARD_MAX: Final = 16_384  # connections whose last reply may be lost
 REPLY_BYTES_MAX: Final = 1 << 30  # it bounds nothing: see docs/transport.md
 STATUS_CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -47,13 +51,16 @@ STATUS_CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 class GrpcioCall:
     """A `Call` over a grpc.aio context; entered for the time its handler runs."""
 
-    def __init__(self, path: str, context: Any, local: str) -> None:
+    def __init__(self, path: str, context: Any, local: str, replies: "_UnheardReplies") -> None:
         self._path = path
         self._context = context
         self._local = local
         self._metadata: dict[str, str | bytes] | None = None
         self._cancelled = False
         self._on_cancel: list[Callable[[], None]] = []
+        self._unheard: Callable[[], None] | None = None
+        self._replies = replies
+        replies.heard(self.connection_id)
         self.user: User | None = None
         self.extra = AnswerExtra()
 
@@ -107,6 +114,9 @@ class GrpcioCall:
     def on_lost(self, callback: Callable[[], None]) -> None:
         """Keep nothing: gRPC does not tell what arrived."""
 
+    def on_unheard(self, callback: Callable[[], None]) -> None:
+        self._unheard = callback
+
     def reply_room(self) -> int:
         return REPLY_BYTES_MAX
 
@@ -142,7 +152,11 @@ class GrpcioCall:
         if self.extra.trailers:
             self._context.set_trailing_metadata(tuple(self.extra.trailers))
         if error is None:
+            if self._unheard is not None:
+                self._replies.sent(self.connection_id, self._unheard)
             return
+        if isinstance(error, asyncio.CancelledError):
+            self._replies.lose(self.connection_id)
         if self.extra.headers and not self._context.cancelled():
             await self.send_headers()
         self._cancel()
@@ -170,11 +184,39 @@ class GrpcioCall:
         return self._metadata.get(name)
 
 
+class _UnheardReplies:
+    """Replies of each connection after which no call came on it.
+
+    gRPC tells neither what arrived nor of a connection's end. A call that is cancelled stands for
+    that: a client that lives, and gave up one call, has called again since its reply.
+    """
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, list[Callable[[], None]]] = OrderedDict()
+
+    def sent(self, connection_id: str, unheard: Callable[[], None]) -> None:
+        """Keep what is to be done if a connection breaks before it is heard from again."""
+        self._kept.setdefault(connection_id, []).append(unheard)
+        self._kept.move_to_end(connection_id)
+        if len(self._kept) > UNHEARD_MAX:
+            self._kept.popitem(last=False)
+
+    def heard(self, connection_id: str) -> None:
+        """Take what was sent for proved: a call came on the connection."""
+        self._kept.pop(connection_id, None)
+
+    def lose(self, connection_id: str) -> None:
+        """Do what is to be done: a call on the connection was cancelled."""
+        for unheard in self._kept.pop(connection_id, ()):
+            give_up(unheard)
+
+
 class GrpcioServer:
     """One listening port. Made in a running loop; started once, drained once."""
 
     def __init__(self, methods: MethodTable, config: ServerConfig) -> None:
         self._host, self._port = listen_address("server.listen", config.listen)
+        self.replies = _UnheardReplies()
         self._server = grpc.aio.server(
             handlers=(_Methods(methods, self),),
             maximum_concurrent_rpcs=config.calls_max,
@@ -233,7 +275,7 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]
             return None
 
         def call(context: Any) -> GrpcioCall:
-            return GrpcioCall(path, context, self._server.address)
+            return GrpcioCall(path, context, self._server.address, self._server.replies)
 
         if method.admit is not None:
             return grpc.stream_stream_rpc_method_handler(_admitted(method, method.admit, call))

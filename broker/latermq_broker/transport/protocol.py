@@ -17,6 +17,7 @@ from latermq_broker.transport.grpc.serving import GrpcConnection
 from latermq_broker.transport.tls import common_name
 from latermq_broker.transport.turns import Turns
 from latermq_broker.transport.unconfirmed import Unconfirmed, UnconfirmedUnderTls
+from latermq_broker.transport.unheard import Unheard
 from latermq_h2.http2.connection import UNREAD, Connection
 from latermq_h2.http2.frames import ConnectionFault, ErrorCode
 from latermq_h2.http2.limits import Keepalive, ServerLimits
@@ -50,6 +51,7 @@ class ShellProtocol(asyncio.Protocol):
     connection: Connection
     serving: GrpcConnection
     _unconfirmed: Unconfirmed | UnconfirmedUnderTls
+    _unheard: Unheard
 
     def __init__(
         self,
@@ -66,6 +68,7 @@ class ShellProtocol(asyncio.Protocol):
         self.counted_host = ""  # under which the listener counts it
         self.accepted: socket.socket | None = None
         self.made = False
+        self._proofs = 0  # of the connection, when it was last looked at
         self.cut_off = False  # it was ended with output that was not with the kernel yet
         self._owner = owner
         self._now_ms: Callable[[], int] = shared.now_ms
@@ -103,6 +106,8 @@ class ShellProtocol(asyncio.Protocol):
             self.serving, self._limits, self._keepalive, self._now_ms(), self._age_ms_max
         )
         self.serving.serve(self.connection)
+        self._unheard = Unheard(self._loop.call_later, self.serving.ask_proof)
+        self.serving.sent_unproved = self._unheard.add
         self.made = True
         self._transport = cast(Any, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
@@ -147,6 +152,7 @@ class ShellProtocol(asyncio.Protocol):
             self._loop.call_soon(self._flush_soon)
 
     def shut_down(self) -> None:
+        self._unheard.ask()  # before the peer may leave because of it
         self.connection.shut_down(self._now_ms())
         self._settle()
 
@@ -198,6 +204,9 @@ class ShellProtocol(asyncio.Protocol):
         connection, transport = self.connection, self._transport
         if transport is None or self._closing:
             return
+        if connection.proofs != self._proofs:
+            self._proofs = connection.proofs
+            self._unheard.heard()
         while not self._write_paused:
             data = connection.take()
             if not data:
@@ -255,6 +264,7 @@ class ShellProtocol(asyncio.Protocol):
         else:
             if fault is None:
                 self._unconfirmed.confirm_all()
+                self._unheard.forget()
             transport.close()
             self._timer = self._loop.call_later(LINGER_S, self._give_up)
 
@@ -271,6 +281,7 @@ class ShellProtocol(asyncio.Protocol):
         self._stop_timer()
         self.serving.lost()
         self._unconfirmed.lose()  # while the socket is still there to be asked
+        self._unheard.lose()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

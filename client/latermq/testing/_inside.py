@@ -67,6 +67,9 @@ class InsideCall:
     def on_lost(self, callback: Callable[[], None]) -> None:
         """Keep nothing: what is answered here arrives."""
 
+    def on_unheard(self, callback: Callable[[], None]) -> None:
+        """Keep nothing: what is answered here arrives."""
+
     def cancel(self) -> None:
         """Have the caller go away, before it has the whole answer."""
         self.cancelled = True

@@ -127,6 +127,16 @@ class ConnectionBase:
         """Tell whether reading should pause until output was taken."""
         return self.outbound.congested or self.outbound.acks > self._limits_shared.acks_pause
 
+    def ask_proof(self) -> None:
+        """Ask the peer whether it has read what is output so far: `proofs` grows when it has."""
+        if not self.over:
+            self._control.ask_proof()
+
+    @property
+    def proofs(self) -> int:
+        """Count the answers to `ask_proof`."""
+        return self._control.proofs
+
     def take(self) -> bytes:
         """Take the bytes to write, at most about `output_bytes_max`; b"": there are none now."""
         return self.outbound.take()

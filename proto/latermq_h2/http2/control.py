@@ -24,6 +24,7 @@ KEEPALIVE_ACK: Final = "keepalive ack"
 FRAME_BYTES_SENT_MAX: Final = 64 << 10  # streams take turns by frames
 KEEPALIVE_PING: Final = b"latermq?"
 SHUTDOWN_PING: Final = b"latermq!"
+PROOF_PING: Final = b"latermq."  # its answer proves that the peer read what was sent before it
 
 
 class Control:
@@ -60,6 +61,8 @@ class Control:
         self._sent_at_ping = -1  # what we had sent at the last ping
         self._probed_ms = 0
         self._pings_out = 0  # of ours, not answered
+        self._proofs_out = 0  # PROOF_PINGs among them: 0 or 1
+        self.proofs = 0  # PROOF_PINGs answered
         deadlines.set(HELLO, now_ms + limits.hello_ms_max)
         deadlines.set(SETTINGS_ACK, now_ms + limits.hello_ms_max)
         deadlines.set(KEEPALIVE, now_ms + keepalive.keepalive_interval_ms)
@@ -129,6 +132,9 @@ class Control:
                 self._probed_ms = -1  # also when the answer came within the same millisecond
             elif payload == SHUTDOWN_PING:
                 self._drained(now_ms)
+            elif payload == PROOF_PING and self._proofs_out:
+                self._proofs_out = 0
+                self.proofs += 1
             return
         self.charge(now_ms, "pings")
         self._acknowledge(frames.frame(frames.PING, frames.ACK, 0, payload))
@@ -163,6 +169,11 @@ class Control:
         """Ask for an answer, which is then free."""
         self._pings_out += 1
         self._outbound.put(frames.frame(frames.PING, 0, 0, payload))
+
+    def ask_proof(self) -> None:
+        """Send a PROOF_PING, behind everything that is output so far."""
+        self._proofs_out = 1
+        self.ping(PROOF_PING)
 
     def keepalive_due(self, heard_ms: int, now_ms: int) -> None:
         """Ping if nothing was heard for long."""

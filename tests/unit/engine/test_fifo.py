@@ -5,7 +5,7 @@ import pytest
 from latermq_broker.config.config import DeliveryConfig
 from latermq_broker.config.core_bounds import ScanBounds
 from latermq_broker.delivery.filters.filter import hash64
-from latermq_broker.engine.receive import ordered_lane
+from latermq_broker.engine.receive import repeated_replies
 from latermq_broker.engine.state.model import (
     DeadFilter,
     Delivered,
@@ -236,21 +236,25 @@ def test_the_same_attempt_id_is_answered_with_the_same() -> None:
     assert [one.attempt for one in rig.engine.receive(request, rig.now_ms)] == [2, 2]
 
 
-def test_in_groups_without_order_an_attempt_id_means_nothing() -> None:
+def test_in_groups_without_order_an_attempt_id_is_answered_with_the_same_too() -> None:
     rig = FifoRig()
     rig.put("a1", "a2")
     request = ReceiveRequest("any", "orders", "client-1", 1, 1_000, attempt_id="try-1")
-    assert [rig.engine.receive(request, rig.now_ms)[0].sys for _ in "12"] == [b"a1", b"a2"]
+    (first,) = rig.engine.receive(request, rig.now_ms)
+    (again,) = rig.engine.receive(request, rig.now_ms)
+    assert (again.sys, again.attempt, again.handle) == (b"a1", 1, first.handle)
+    assert rig.engine.ack("any", [again.handle], rig.now_ms) == [None]
+    assert rig.engine.receive(request, rig.now_ms)[0].sys == b"a2"
 
 
 def test_attempt_ids_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordered_lane, "ATTEMPT_IDS_MAX", 2)
+    monkeypatch.setattr(repeated_replies, "ATTEMPT_IDS_MAX", 2)
     rig = FifoRig()
     rig.put("a1", "b1", "c1")
     request = ReceiveRequest("billing", "orders", "client-1", 1, 1_000)
     for number in range(3):
         rig.engine.receive(request._replace(attempt_id=f"{number}" * 1_000), rig.now_ms)
-    assert len(rig.engine._lanes._ordered._replies) == 2
+    assert len(rig.engine._lanes._replies) == 2
     assert rig.engine.receive(request._replace(attempt_id="0" * 1_000), rig.now_ms) == []
 
 

@@ -22,6 +22,7 @@ from latermq_broker.store.records.dedup_records import (
 from latermq_broker.store.records.kind import Fields, Names
 from latermq_broker.store.records.kinds import KINDS
 from latermq_broker.store.records.lease_records import (
+    EXTEND_AGAIN,
     EXTEND_BOUNDS,
     EXTEND_KEEP_HANDLE,
     LEASE_AUTO_RENEW,
@@ -395,3 +396,17 @@ def test_texts_teach_names() -> None:
         KINDS[number].text(record, names)
     assert (names.topic(1), names.client(0x200)) == ("orders", "worker@2")
     assert (names.topic(2), names.group(5), names.client(0x40)) == ("#2", "#5", "@64")
+
+
+@pytest.mark.parametrize(
+    ("flags", "byte", "shown"),
+    [(EXTEND_BOUNDS, "05", {"renewed_no_more": True}), (EXTEND_AGAIN, "09", {"again": True})],
+)
+def test_an_extend_tells_what_became_of_the_reply(flags: int, byte: str, shown: Fields) -> None:
+    payload = ExtendPayload(7, 30_000, EXTEND_KEEP_HANDLE | flags)
+    kind = KINDS[RecordType.EXTEND]
+    data = b"".join(map(bytes, kind.encode(payload)))
+    assert data.hex() == "0700000000000000" + "30750000" + byte + "000000"
+    assert kind.decode(data) == payload
+    record = Record(0x200, RecordType.EXTEND, 0, 5, 1, data, HEADER_BYTES + len(data))
+    assert shown.items() <= kind.text(record, Names()).items()

@@ -176,7 +176,7 @@ class Delivery:
         self.slab.renewals[self.row] = min(to, RENEWALS_MAX)
 
     @property
-    def bounded(self) -> bool:  # its holder said when the lease ends: the broker renews it no more
+    def bounded(self) -> bool:  # the broker renews the current lease no more
         return self.slab.renewals[self.row] == BOUNDED
 
     def bound(self) -> None:

@@ -42,7 +42,7 @@ _DERIVED_COLUMNS: Final = {"armed": "H", "next": "I", "prev": "I", "chain": "I"}
 
 
 RENEWALS_MAX: Final = 254  # counted no further
-BOUNDED: Final = 255  # in `renewals`: its holder said when the lease ends; it is renewed no more
+BOUNDED: Final = 255  # in `renewals`: the lease is renewed no more
 
 
 def fill(column: Numbers, rows: Sequence[int], number: int) -> None:

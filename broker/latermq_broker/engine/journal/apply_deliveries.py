@@ -228,6 +228,8 @@ class DeliveryApplier:
             delivery.renewals += 1
         if extend.flags & lease_records.EXTEND_BOUNDS:
             delivery.bound()
+        elif extend.flags & lease_records.EXTEND_AGAIN:
+            delivery.renewals = 0
         _hold(self._state, delivery, at.store_ms + extend.invisible_ms)
 
     def attempt(self, attempt: AttemptPayload, at: Stamp) -> None:

@@ -11,11 +11,13 @@ from latermq_broker.delivery.leases.lease import Delivery, State
 from latermq_broker.delivery.retry import auto_renew_ms
 from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.outcome.attempts import Attempts, queue_for
+from latermq_broker.engine.outcome.by_handle import live_delivery
 from latermq_broker.engine.state.state import EngineState
 from latermq_broker.errors import CorruptRecordError
 from latermq_broker.store.log.read_ahead import RECORD_BYTES, read_ahead
 from latermq_broker.store.log.read_unverified import read_unverified
 from latermq_broker.store.records.lease_records import (
+    EXTEND_BOUNDS,
     EXTEND_KEEP_HANDLE,
     EXTEND_RENEWAL,
     ExtendPayload,
@@ -102,6 +104,20 @@ class DueWork:
                 payload = ExtendPayload(delivery_id, GONE_CLIENT_LEASE_MS, EXTEND_KEEP_HANDLE)
                 self._journal.write(RecordType.EXTEND, payload, now_ms)
         return True
+
+    def unproved(self, group: str, handles: Sequence[str], now_ms: int) -> None:
+        """Renew no more the leases of a reply that may not have arrived: each ends by itself.
+
+        Once: the next lease of the message is renewed again. Leases that are not renewed, or over,
+        stay as they are.
+        """
+        flags = EXTEND_KEEP_HANDLE | EXTEND_BOUNDS
+        for handle in handles:
+            delivery = live_delivery(self._state, group, handle, now_ms)
+            if delivery is None or delivery.state is not State.LEASED or not delivery.auto_renew:
+                continue
+            payload = ExtendPayload(delivery.id, delivery.deadline_ms - now_ms, flags)
+            self._journal.write(RecordType.EXTEND, payload, now_ms)
 
     def _of_group(self, delivery_ids: Sequence[int], name: str) -> list[int]:
         """List those of the deliveries that are the group's."""

@@ -23,6 +23,7 @@ from latermq_broker.engine.receive.leasing import (
 )
 from latermq_broker.engine.receive.lite_lane import LiteLane
 from latermq_broker.engine.receive.ordered_lane import OrderedLane, Receive, ScanBudget
+from latermq_broker.engine.receive.repeated_replies import RepeatedReplies
 from latermq_broker.engine.state.model import Delivered, Group, ReceiveRequest, Topic
 from latermq_broker.engine.state.state import EngineState, Subscription
 from latermq_broker.errors import CorruptRecordError, StoreFullError
@@ -44,6 +45,7 @@ class Lanes:
         self._attempts = attempts
         self._ordered = OrderedLane(state, journal, attempts)
         self._lite = LiteLane(state, journal, attempts)
+        self._replies = RepeatedReplies(state, journal)
         self._filters = Filters(state)
         self._bounds = state.config.delivery.bounds
 
@@ -69,11 +71,11 @@ class Lanes:
         receive = Receive(
             request, group, subscription, entry_filter, reply_budget, scan_budget, now_ms
         )
-        if group.lite_parent:
-            return self._deliver(receive, self._lite.receive(receive, request.lite_keys), topic)
-        taken: list[Delivery] = self._ordered.again(receive) if group.fifo else []
+        taken: list[Delivery] = self._replies.again(receive) if request.attempt_id else []
         if taken:
             return self._deliver(receive, taken, topic)
+        if group.lite_parent:
+            return self._deliver(receive, self._lite.receive(receive, request.lite_keys), topic)
         mine: dict[int, bool] = {}
         try:
             for lane, queue_ids in self._ranks(subscription, topic):
@@ -94,8 +96,6 @@ class Lanes:
             if not taken:
                 raise
             # What was leased before the log was full goes out: nobody else may have it now.
-        if group.fifo:
-            self._ordered.remember(receive, taken)
         if receive.spent or receive.scan_budget.spent:  # not all was looked at: ask again
             self._state.announced.add(subscription)
         return self._deliver(receive, taken, topic, receive.scan_budget.records)
@@ -244,6 +244,7 @@ class Lanes:
         spans = ((delivery.position, delivery.length) for delivery in taken)
         read_ahead(state.store.log, spans, known)
         delivered: list[Delivered] = []
+        leased: list[int] | None = [] if receive.request.attempt_id else None
         for delivery in taken:
             id, generation, attempt, queue_id, offset, position, deadline_ms = tell(delivery)
             try:
@@ -256,7 +257,11 @@ class Lanes:
             handle = state.handles.encode(id, generation)
             fields = (handle, attempt, queue_id, offset, rest, system, deadline_ms, origin)
             delivered.append(tuple_new(Delivered, fields))
+            if leased is not None:
+                leased += (id, generation)
         if delivered:
+            if leased is not None:
+                self._replies.remember(receive, leased)
             receive.subscription.flowing().delivered += len(delivered)
         return delivered
 

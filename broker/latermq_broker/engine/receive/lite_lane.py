@@ -24,8 +24,6 @@ class LiteLane(OrderedLane):
         reader = lite_reader(state, subscription)
         if reader is None:
             return []
-        if taken := self.again(receive):
-            return taken
         gate = subscription.ordered()
         again: list[int] = []
         rows: list[OrderedRow] = []
@@ -54,7 +52,6 @@ class LiteLane(OrderedLane):
                 raise
         finally:
             self._settle(receive, reader, looked)
-        self.remember(receive, taken)
         return taken
 
     def _unread(

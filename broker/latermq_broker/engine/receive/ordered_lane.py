@@ -8,7 +8,6 @@ their attempts without having been tried. A group that parks gets them one at a 
 does a client that asks for single file.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import islice
 from typing import Final
@@ -30,12 +29,10 @@ from latermq_broker.engine.state.state import EngineState, Subscription
 from latermq_broker.errors import CorruptRecordError
 from latermq_broker.store.derived.consume_queue import ConsumeQueue, Entry
 from latermq_broker.store.records.lease_records import (
-    EXTEND_KEEP_HANDLE,
     NO_QUEUE,
     ORDERED_HOLD,
     ORDERED_PASS,
     ORDERED_TAKE,
-    ExtendPayload,
     LeaseOrderedPayload,
     LeaseRetryPayload,
     OrderedRow,
@@ -44,10 +41,6 @@ from latermq_broker.store.records.record import Record, RecordType
 
 tuple_new: Final = tuple.__new__  # as OrderedRow(...), without its keyword handling
 ALONE_FROM: Final = 3  # attempt
-ATTEMPT_IDS_MAX: Final = 4_096  # replies that can be asked for again
-ATTEMPT_ID_CHARS_MAX: Final = 128  # of one, that count
-
-_AttemptKey = tuple[int, int, str, str]  # group, topic, client id, attempt id
 
 
 class ScanBudget:
@@ -127,40 +120,6 @@ class OrderedLane:
         self._journal = journal
         self._attempts = attempts
         self._bounds = state.config.delivery.bounds
-        self._replies: OrderedDict[_AttemptKey, tuple[tuple[int, int], ...]] = OrderedDict()
-        """What was leased under an attempt id: (delivery id, generation). Lost at a restart: then
-        the leases end by themselves."""
-
-    # --- the same reply once more --------------------------------------------------------------
-
-    def again(self, receive: Receive) -> list[Delivery]:
-        """Lease anew what is still leased of the reply with this attempt id: it was lost. With
-        the same handles, and not counted."""
-        known = self._replies.get(_attempt_key(receive), ()) if receive.request.attempt_id else ()
-        deliveries = self._state.leases.deliveries
-        lost: list[Delivery] = []
-        for delivery_id, generation in known:
-            delivery = deliveries.get(delivery_id)
-            if (
-                delivery is not None
-                and delivery.generation == generation
-                and delivery.state is State.LEASED
-                and delivery.deadline_ms > receive.now_ms
-            ):
-                lost.append(delivery)
-        for delivery in lost:
-            extend = ExtendPayload(delivery.id, receive.request.invisible_ms, EXTEND_KEEP_HANDLE)
-            self._journal.write(RecordType.EXTEND, extend, receive.now_ms)
-        return lost
-
-    def remember(self, receive: Receive, taken: list[Delivery]) -> None:
-        if not (taken and receive.request.attempt_id):
-            return
-        key = _attempt_key(receive)
-        self._replies[key] = tuple((delivery.id, delivery.generation) for delivery in taken)
-        self._replies.move_to_end(key)
-        if len(self._replies) > ATTEMPT_IDS_MAX:
-            self._replies.popitem(last=False)
 
     # --- what waits in message groups that may go on -------------------------------------------
 
@@ -397,9 +356,3 @@ class OrderedLane:
         if not count:
             self._state.announced.add(receive.subscription)  # others may go on now
         return self._state.leases.deliveries.many(lent)
-
-
-def _attempt_key(receive: Receive) -> _AttemptKey:
-    request, subscription = receive.request, receive.subscription
-    attempt_id = request.attempt_id[:ATTEMPT_ID_CHARS_MAX]
-    return subscription.group_id, subscription.topic_id, request.client_id, attempt_id

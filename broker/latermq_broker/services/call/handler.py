@@ -111,6 +111,12 @@ class Call(Protocol):
         It runs only where the transport knows that the peer's machine has not got the reply.
         """
 
+    def on_unheard(self, callback: Callable[[], None]) -> None:
+        """Run `callback` if the connection breaks before its peer proves to have the whole reply.
+
+        After `on_lost`, which runs for a reply that surely did not arrive. It is to hold little.
+        """
+
     @property
     def extra(self) -> Extra:
         """Return what goes out beside the answer."""

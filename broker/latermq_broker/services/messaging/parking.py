@@ -7,7 +7,7 @@ that the attempt raised.
 
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from latermq_broker.catalog.access import User
 from latermq_broker.catalog.limits import Scope
@@ -24,13 +24,17 @@ from latermq_broker.services.messaging.long_poll import LongPolls, Parked
 Found = TypeVar("Found")
 
 
+_Key: TypeAlias = tuple[str, str, str, str]  # group, topic, client id, attempt id
+
+
 class Waiter(Generic[Found]):
     """One parked call. `attempt` looks once more and returns what it found, or None."""
 
-    __slots__ = ("attempt", "later", "parked", "timer")
+    __slots__ = ("attempt", "key", "later", "parked", "timer")
 
-    def __init__(self, attempt: Callable[[], Found | None]) -> None:
+    def __init__(self, attempt: Callable[[], Found | None], key: _Key | None = None) -> None:
         self.attempt = attempt
+        self.key = key  # of a call that is not to wait twice
         self.later: Later[Found | None] = Later()
         self.parked: Parked[Waiter[Found]] | None = None
         self.timer: asyncio.TimerHandle | None = None
@@ -63,6 +67,7 @@ class Parking(Generic[Found]):
         self._lines: LongPolls[Waiter[Found]] = LongPolls(
             config.parked_receives_max, config.parked_receives_per_group_max
         )
+        self._by_key: dict[_Key, Waiter[Found]] = {}
         self._loop = asyncio.get_running_loop()
         self._draining = False
 
@@ -80,14 +85,21 @@ class Parking(Generic[Found]):
         client_id: str,
         connection_id: str,
         user: User | None = None,
+        attempt_id: str = "",
     ) -> Waiter[Found]:
         """Wait for at most `polling_ms`; when draining, not at all.
+
+        A client's call that waits with the same attempt id ends with nothing: the client gave it
+        up, and what it is answered with would be lost.
 
         Raises:
             TooManyRequestsError: as many wait as may, of all, the group, the user, the client or
                 the connection.
         """
-        waiter = Waiter(attempt)
+        key = (group, topic, client_id, attempt_id) if attempt_id else None
+        waiter = Waiter(attempt, key)
+        if key is not None and (older := self._by_key.get(key)) is not None:
+            self._time_over(older)
         if self._draining:
             waiter.later.give(None)
             return waiter
@@ -96,6 +108,8 @@ class Parking(Generic[Found]):
             group, topic, filter_key, waiter, client_id, connection_id, key_of(user)
         )
         waiter.timer = self._loop.call_later(polling_ms / 1_000, self._time_over, waiter)
+        if key is not None:
+            self._by_key[key] = waiter
         return waiter
 
     def check(
@@ -121,9 +135,7 @@ class Parking(Generic[Found]):
 
     def leave(self, waiter: Waiter[Found]) -> None:
         """Stop waiting; no effect on one that no longer does."""
-        if waiter.timer is not None:
-            waiter.timer.cancel()
-            waiter.timer = None
+        self._forget(waiter)
         if waiter.parked is not None:
             self._lines.leave(waiter.parked)
             waiter.parked = None
@@ -166,11 +178,17 @@ class Parking(Generic[Found]):
                 return False
             self._nothing_left = self._took_all is not None and self._took_all(outcome)
             later.give(outcome)
+        self._forget(waiter)
+        waiter.parked = None  # whoever asked takes it out of its line; no circle is left
+        return True
+
+    def _forget(self, waiter: Waiter[Found]) -> None:
+        """Have nothing but its line know it any more."""
         if waiter.timer is not None:
             waiter.timer.cancel()
             waiter.timer = None
-        waiter.parked = None  # whoever asked takes it out of its line; no circle is left
-        return True
+        if waiter.key is not None and self._by_key.get(waiter.key) is waiter:
+            del self._by_key[waiter.key]
 
     def _time_over(self, waiter: Waiter[Found]) -> None:
         self.leave(waiter)

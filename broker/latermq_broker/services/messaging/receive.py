@@ -183,6 +183,7 @@ class ReceiveService:
             caller.client_id,
             call.connection_id,
             receive.user,
+            receive.attempt_id,
         )
         call.on_cancel(partial(self._abandon, receive.group, waiter))
         return waiter.later.then(partial(self._reply_later, topic))
@@ -279,6 +280,8 @@ class ReceiveService:
         )
         leased = Leased(delivered, stored, recorded, took_all=took_all)
         call.on_lost(partial(self._give_back, receive.group, leased))
+        if receive.auto_renew:
+            call.on_unheard(partial(self._renew_no_more, receive.group, leased))
         return leased
 
     def _single_file(self, group: str, caller: Caller) -> bool:
@@ -321,6 +324,11 @@ class ReceiveService:
             self._count_as_failed(group, handle, attempt, element_bytes, now_ms)
         handles = leased.handles or [message.handle for message in leased.delivered]
         self._engine.give_back(group, handles, now_ms)  # but for those that are no longer leased
+        self._committer.leased()
+
+    def _renew_no_more(self, group: str, leased: Leased) -> None:
+        """Have the leases end by themselves: nobody knows whether their reply arrived."""
+        self._engine.unproved(group, leased.handles, self._committer.now_ms())
         self._committer.leased()
 
     def _count_as_failed(

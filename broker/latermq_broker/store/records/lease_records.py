@@ -215,13 +215,15 @@ def _ack_text(record: Record, names: Names) -> Fields:
 #  EXTEND   0   8             12     13   16
 #           | id| invisible_ms| flags| pad |
 #  The deadline becomes store time + invisible_ms. KEEP_HANDLE: the receipt handle
-#  stays valid. RENEWAL: the broker's own, for a client that is alive. BOUNDS: asked for by the
-#  holder; the broker does not renew the lease beyond it.
+#  stays valid. RENEWAL: the broker's own, for a client that is alive. BOUNDS: the broker does not
+#  renew the lease beyond it: its holder asked for that end, or nobody knows whether its reply
+#  arrived. AGAIN: the same reply went out once more; renewals are counted from none.
 _EXTEND: Final = struct.Struct("<QIB3x")
 assert _EXTEND.size == 16
 EXTEND_KEEP_HANDLE: Final = 1
 EXTEND_RENEWAL: Final = 2
 EXTEND_BOUNDS: Final = 4
+EXTEND_AGAIN: Final = 8
 
 
 class ExtendPayload(NamedTuple):
@@ -247,6 +249,7 @@ def _extend_text(record: Record, names: Names) -> Fields:
         "handle_stays": bool(extend.flags & EXTEND_KEEP_HANDLE),
         "renewal": bool(extend.flags & EXTEND_RENEWAL),
         "renewed_no_more": bool(extend.flags & EXTEND_BOUNDS),
+        **({"again": True} if extend.flags & EXTEND_AGAIN else {}),
     }
 
 

@@ -57,7 +57,7 @@ class LeanCall:
         "_callbacks", "_fields", "added", "admitted", "answered", "arrived_ms", "cancelled",
         "head", "headers_sent", "held_bytes", "inbox", "is_apart", "is_started", "known",
         "lost", "origin", "own_bytes", "refused", "request", "reserved", "room", "stream",
-        "timeout_ms", "timer", "user", "work", "zipped",
+        "timeout_ms", "timer", "unheard", "user", "work", "zipped",
     )  # fmt: skip
 
     def __init__(
@@ -72,6 +72,7 @@ class LeanCall:
         self._fields = fields
         self._callbacks: list[Callable[[], None]] | None = None
         self.lost: Callable[[], None] | None = None  # to be done if its whole answer is
+        self.unheard: Callable[[], None] | None = None  # if the peer never proves to have it
         self.origin = origin
         self.stream = stream
         self.head = head
@@ -153,6 +154,9 @@ class LeanCall:
     def on_lost(self, callback: Callable[[], None]) -> None:
         self.lost = callback
 
+    def on_unheard(self, callback: Callable[[], None]) -> None:
+        self.unheard = callback
+
     @property
     def extra(self) -> AnswerExtra:
         if self.added is None:
@@ -184,7 +188,7 @@ class LeanCall:
             return
         self.cancelled = True
         callbacks, self._callbacks = self._callbacks, None
-        self.lost = None  # its answer, if it has one, says that it failed
+        self.lost = self.unheard = None  # its answer, if it has one, says that it failed
         for callback in callbacks or ():
             try:
                 callback()

@@ -86,6 +86,8 @@ class GrpcConnection:
         wake: Callable[[], None],
         sent: Callable[[Callable[[], None], int], None],
     ) -> None:
+        self.sent_unproved: Callable[[Callable[[], None]], None] | None = None
+        """Told what is to be done if a connection breaks before its client has a whole answer."""
         self.origin = Origin(peer, local, connection_id, shared.now_ms)
         self.is_known = False  # a user has called on it
         self._shared = shared
@@ -129,6 +131,11 @@ class GrpcConnection:
         self._turn.end(is_behind=False)
         self.replies.forget()
         self.calls.leave()
+
+    def ask_proof(self) -> None:
+        """Ask the peer whether it has read what was sent so far: `Connection.proofs` grows then."""
+        self.connection.ask_proof()
+        self._wake()
 
     def abort_all(self, code: GrpcCode, message: str) -> None:
         """End every call with this status."""
@@ -207,6 +214,8 @@ class GrpcConnection:
             if call.lost is not None:
                 outbound = self.connection.outbound
                 self._sent(call.lost, outbound.taken + outbound.size)
+            if call.unheard is not None and self.sent_unproved is not None:
+                self.sent_unproved(call.unheard)
 
     # --- from bytes to the handler ----------------------------------------------------------
 
