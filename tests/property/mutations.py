@@ -24,6 +24,7 @@ ENGINE: Final = "property.test_engine_model:EngineMachine"
 ANEW: Final = "property.test_anew_model:AnewMachine"
 SCHEDULES: Final = "property.test_schedules_model:ScheduleMachine"
 SIMULATED: Final = "simulation"
+STANDSTILL: Final = "tests/unit/engine/test_standstill.py"
 SECOND_VERBS: Final = "tests/unit/engine/test_second_verbs.py"
 BOUNDS: Final = "tests/unit/edge/test_config_bounds.py"
 EXAMPLES_MAX: Final = 600
@@ -188,6 +189,20 @@ MUTATIONS: Final = (
         "engine/send/scheduled_sends.py",
         "next_ms = self._first_after(schedule, wall_ms)\n        return",
         "next_ms = self._first_after(schedule, schedule.last_ms or wall_ms)\n        return",
+    ),
+    Mutation(
+        "the broker's own standstill counts as its clients' silence",
+        STANDSTILL,
+        "engine/outcome/due.py",
+        "if judged_ms - self._seen_ms(client_id) > self._silent_ms_max",
+        "if now_ms - self._seen_ms(client_id) > self._silent_ms_max",
+    ),
+    Mutation(
+        "a lease ends in a standstill in which its holder could not be heard",
+        STANDSTILL,
+        "engine/state/hearing.py",
+        "                return until_ms + deadline_ms - from_ms\n",
+        "                return deadline_ms\n",
     ),
     Mutation(
         "a clock that was ahead for a moment silences schedules for as long",

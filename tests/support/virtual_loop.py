@@ -38,6 +38,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._virtual.elapsed_us / 1_000_000
 
+    def stand_still(self, lasting_ms: int) -> None:
+        """Let time pass in which no timer fires."""
+        self._virtual.elapsed_us += lasting_ms * 1_000
+
     def now_ms(self) -> int:
         """The clock of the code under test."""
         return START_MS + self._virtual.elapsed_us // 1_000

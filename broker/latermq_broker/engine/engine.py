@@ -86,6 +86,7 @@ class Engine:
         self.store = store
         self.catalog = state.catalog
         self.wall = state.wall
+        self.hearing = state.hearing
         self.figures = state.figures
         self.conditions = state.conditions
         self.announced = state.announced

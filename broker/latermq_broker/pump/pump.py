@@ -29,6 +29,7 @@ from latermq_broker.engine.state.model import Ready
 from latermq_broker.errors import StoreError, StoreFullError, TooManyRequestsError
 from latermq_broker.pump.commit_waits import CommitWaits
 from latermq_broker.pump.disk_work import Clock, DiskWork
+from latermq_broker.pump.standstill import Standstill
 
 log = logging.getLogger("latermq.pump")
 
@@ -78,6 +79,7 @@ class Pump:
         self._armed = False
         self._waits = CommitWaits(self._log)
         self._housekeeping_ms = housekeeping_ms
+        self._standstill = Standstill(engine.hearing, housekeeping_ms)
         self._second_s = 0.0  # when housekeeping is due, by the loop
         self._tick_ms = 0  # when the tick timer is set for
         self._wall_offset_ms = 0  # as the engine knows it
@@ -92,6 +94,7 @@ class Pump:
 
     def now_ms(self) -> int:
         now_ms, offset_ms = self._clock.now_ms(), self._clock.wall_offset_ms
+        self._standstill.look(now_ms)
         jump_ms = offset_ms - self._wall_offset_ms
         if jump_ms:  # somebody set the clock: what waits for a time of day may be due, or no longer
             log.warning("the wall clock jumped", extra={"ms": jump_ms, "offset_ms": offset_ms})

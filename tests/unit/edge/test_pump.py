@@ -18,7 +18,7 @@ from latermq_broker.store.store import Store
 from support.engine_rig import SMALL_STORE
 from support.pump_rig import PumpRig as Rig
 from support.pump_rig import settled
-from support.virtual_loop import START_MS, run_virtually
+from support.virtual_loop import START_MS, VirtualLoop, run_virtually
 
 SYNC_STORE = replace(SMALL_STORE, flush=Flush.SYNC)
 
@@ -477,3 +477,24 @@ class TestDisk:
             assert asyncio.all_tasks() == {asyncio.current_task()}
 
         run_virtually(main)
+
+
+def test_a_standstill_of_the_loop_is_told_to_the_engine(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        rig, loop = Rig(), asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        hearing = rig.engine.hearing
+        await asyncio.sleep(60)
+        assert hearing.missed_since_ms(0) == 0  # time that passes is none
+        loop.stand_still(90_000)
+        now_ms = rig.pump.now_ms()
+        assert 88_000 <= hearing.missed_since_ms(0) <= 90_000
+        assert hearing.judged_ms(now_ms, 10_000) <= now_ms - 88_000
+        await asyncio.sleep(60)
+        loop.stand_still(90_000)  # and the timer of the pump is the first that looks
+        await asyncio.sleep(0.001)
+        assert 176_000 <= hearing.missed_since_ms(0) <= 180_000
+        await rig.pump.stop()
+
+    run_virtually(scenario)
+    assert caplog.text.count("the broker stood still") == 2

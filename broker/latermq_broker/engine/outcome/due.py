@@ -133,10 +133,11 @@ class DueWork:
         Also those that never said what they are, or came before a restart and not again: no
         session of theirs can expire.
         """
+        judged_ms = self._state.hearing.judged_ms(now_ms, self._silent_ms_max)
         silent = [
             client_id
             for client_id in self._state.leases.renewed_clients()
-            if now_ms - self._seen_ms(client_id) > self._silent_ms_max
+            if judged_ms - self._seen_ms(client_id) > self._silent_ms_max
         ]
         for client_id in silent:
             self.client_gone(client_id, now_ms)
@@ -209,6 +210,9 @@ class DueWork:
             self._journal.write(RecordType.EXTEND, longer, now_ms)
         elif delivery.deadline_ms > now_ms:
             state.leases.hold(delivery, delivery.deadline_ms)
+        elif (until_ms := state.hearing.extended_ms(delivery.deadline_ms)) > now_ms:
+            payload = ExtendPayload(delivery.id, until_ms - now_ms, EXTEND_KEEP_HANDLE)
+            self._journal.write(RecordType.EXTEND, payload, now_ms)
         else:
             self._attempts.expire(delivery, now_ms)
 
@@ -225,9 +229,12 @@ class DueWork:
             # The reply that granted it may have died with the broker: its client, though alive,
             # need not know of it. Let it expire once.
             return None
-        if now_ms - self._seen_ms(delivery.client_id) >= self._silent_ms_max:
+        hearing = self._state.hearing
+        judged_ms = hearing.judged_ms(now_ms, self._silent_ms_max)
+        if judged_ms - self._seen_ms(delivery.client_id) >= self._silent_ms_max:
             return None
         end_ms = delivery.leased_ms + self._config.auto_renew_total_ms_max
+        end_ms += hearing.missed_since_ms(delivery.leased_ms)
         if delivery.deadline_ms < end_ms:
             lasting_ms = min(auto_renew_ms(delivery.renewals), end_ms - now_ms)
             if lasting_ms <= 0:

@@ -190,9 +190,14 @@ class Transactions:
                 raise
 
     def _reach(self, half: HalfMessage, now_ms: int) -> None:
+        hearing = self._state.hearing
         too_old_ms = half.stored_ms + self._config.age_ms_max
+        too_old_ms += hearing.missed_since_ms(half.stored_ms)
+        answers_by_ms = hearing.extended_ms(half.due_ms)
         if self._state.catalog.topic_by_id(half.topic_id) is None:
             self.roll_back(half, CAUSE_TOPIC_GONE, now_ms)
+        elif answers_by_ms > now_ms:  # a producer that was asked could not be heard
+            self._halves.deadlines.arm(half.first, answers_by_ms)
         elif half.checks >= self._config.checks_max or now_ms >= too_old_ms:
             self._give_up(half, CAUSE_EXPIRED, now_ms)
         else:

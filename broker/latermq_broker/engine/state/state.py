@@ -26,6 +26,7 @@ from latermq_broker.engine.state.conditions import Conditions
 from latermq_broker.engine.state.dedup_ids import DedupIds
 from latermq_broker.engine.state.figures import Figures
 from latermq_broker.engine.state.group_flow import Flow
+from latermq_broker.engine.state.hearing import Hearing
 from latermq_broker.engine.state.letter_states import LetterStates
 from latermq_broker.engine.state.model import NOTHING_READY, Ready, Topic, TopicType
 from latermq_broker.engine.state.segment_use import SegmentUses
@@ -330,6 +331,8 @@ class EngineState:
         self.turns = QueueTurns()
         self.damaged = Damaged(store, config.store.on_corrupt)
         self.wall = WallClock()
+        self.hearing = Hearing()
+        self.hearing = Hearing()
         self.figures = Figures()
         self.conditions = Conditions()
 

@@ -6,6 +6,7 @@ is silent for too long, gives the leases that the broker renews for it back.
 
 from typing import Final, Protocol
 
+from latermq_broker.engine.state.hearing import Hearing
 from latermq_broker.errors import UnrecognizedClientError
 from latermq_broker.services.call.answers import Caller, ok_status
 from latermq_broker.services.call.handler import Committer
@@ -20,6 +21,8 @@ SILENT_LOOK_MS: Final = 5_000  # clients without a session are looked for so oft
 class ClientEngine(Protocol):
     """What the life of clients means to the engine."""
 
+    @property
+    def hearing(self) -> Hearing: ...
     def client_seen(self, client_id: str, now_ms: int, group: str = "") -> bool: ...
     def client_gone(self, client_id: str, now_ms: int, group: str = "") -> bool: ...
     def end_silent_clients(self, now_ms: int) -> bool: ...
@@ -95,7 +98,7 @@ class HeartbeatService:
     def expire_silent(self) -> None:
         """Let go, every second or so, of the clients that were silent for too long."""
         now_ms = self._committer.now_ms()
-        for session in self._sessions.expire(now_ms):
+        for session in self._sessions.expire(self._judged_ms(now_ms)):
             self._lite.drop(session.client_id)
             self._end_leases(session.client_id, session.group, now_ms)
             self._committer.leased()
@@ -103,6 +106,10 @@ class HeartbeatService:
             self._looked_ms = now_ms
             if self._engine.end_silent_clients(now_ms):
                 self._committer.leased()
+
+    def _judged_ms(self, now_ms: int) -> int:
+        """Return the time to judge sessions by: what the broker could not hear does not count."""
+        return self._engine.hearing.judged_ms(now_ms, self._sessions.silent_ms_max)
 
     def _end_leases(self, client_id: str, group: str, now_ms: int) -> bool:
         """Tell whether the client held any of its group; a producer, of no group, holds none."""

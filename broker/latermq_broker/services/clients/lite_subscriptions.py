@@ -40,6 +40,7 @@ class LiteSubscriptions:
             shares: of the subscriptions that users may have.
         """
         self._config = config
+        self.silent_ms_max = config.client_silent_ms_max
         self._shares = shares or Shares(AuthConfig())
         self._of_users: dict[str, int] = {}  # subscriptions by access key
         self._clients: dict[str, ClientSubscriptions] = {}  # kept in order of `synced_ms`

@@ -177,6 +177,7 @@ class Sessions:
             shares: of the sessions that users may have.
         """
         self._config = config
+        self.silent_ms_max = config.client_silent_ms_max
         self._shares = shares or Shares(AuthConfig())
         self._of_users: dict[str, int] = {}  # sessions by access key
         self._sessions: dict[str, Session] = {}  # kept in order of `seen_ms`

@@ -88,7 +88,9 @@ class LiteService:
         return stored
 
     def on_second(self) -> None:
-        self._subscriptions.expire(self._committer.now_ms())
+        now_ms = self._committer.now_ms()
+        silent_ms_max = self._subscriptions.silent_ms_max
+        self._subscriptions.expire(self._engine.hearing.judged_ms(now_ms, silent_ms_max))
 
     def _check_bind(self, name: str, parent: str, user: User | None) -> Group | None:
         try:

@@ -6,6 +6,7 @@ from typing import Any, cast
 import pytest
 
 from latermq_broker.config.config import LiteConfig, ServerConfig
+from latermq_broker.engine.state.hearing import Hearing
 from latermq_broker.services.clients.heartbeat import HeartbeatService
 from latermq_broker.services.clients.lite_subscriptions import LiteSubscriptions
 from latermq_broker.services.clients.session import ClientKind, Session, Sessions
@@ -22,6 +23,10 @@ class FakeEngine:
         self.looks = 0
         self.renewed = {(CLIENT_ID, "g"), (CLIENT_ID, "")}
         """Client id and group of which leases are renewed."""
+
+    @property
+    def hearing(self) -> Hearing:
+        return Hearing()
 
     def client_seen(self, client_id: str, now_ms: int, group: str = "") -> bool:
         return self._done("seen", client_id, group)
