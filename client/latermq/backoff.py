@@ -8,6 +8,7 @@ message waits before its next delivery, counted by its attempt.
 import asyncio
 import functools
 import inspect
+import logging
 import math
 import random
 import re
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
-from latermq_text.durations import format_exact, parse_duration_ms
+from latermq_text.durations import TooLongError, format_exact, parse_duration_ms, shown
 
 __all__ = ["FIFO_RETRY", "Backoff", "retry"]
 
@@ -26,6 +27,9 @@ Errors: TypeAlias = type[Exception] | tuple[type[Exception], ...]
 Wait: TypeAlias = timedelta | float | str | None
 WaitOf: TypeAlias = str | Callable[[Any], Wait]
 
+log = logging.getLogger("latermq")
+
+FACTOR_MAX: Final = 1_000  # by which an exponential wait grows
 RETRY_IN: Final = "retry_in"  # the attribute of an exception that says how long to wait
 
 # 2 ** 32 of anything is past every maximum, and a larger power could leave the floats.
@@ -173,7 +177,7 @@ def _waits(words: str) -> Ladder | Exponential | Fixed:
             raise ValueError('say one wait, e.g. "fixed 10s"')
         return Fixed(_span(rest[0]))
     if not kind[:1].isdigit():
-        why = f"unknown backoff {kind!r}" if kind else "a backoff is needed"
+        why = f"unknown backoff {shown(kind)}" if kind else "a backoff is needed"
         raise ValueError(f"{why}: {_HINT}")
     return Ladder(tuple(map(_span, (kind, *rest))))
 
@@ -186,7 +190,11 @@ def _exponential(words: list[str]) -> Exponential:
     try:
         multiplier = float(words[2]) if len(words) == 3 else 2.0
     except ValueError:
-        raise ValueError(f"{words[2]!r} is not a factor such as 2 or 1.5") from None
+        multiplier = math.nan
+    if not 1 <= multiplier <= FACTOR_MAX:
+        raise ValueError(
+            f"{shown(words[2])} is not a factor such as 2 or 1.5, from 1 to {FACTOR_MAX}"
+        )
     return Exponential(initial=_span(words[0]), limit=_span(words[1]), multiplier=multiplier)
 
 
@@ -236,24 +244,30 @@ def wait_of(error: BaseException, retry_in: WaitOf) -> timedelta | None:
     """Return the wait an exception names; None where it names none, or nothing that is one.
 
     Named as a timedelta, seconds, text such as "90s", or as Retry-After has it: seconds, or a date,
-    which names none once it is past.
+    which names none once it is past. A longer one than WAIT_MAX is WAIT_MAX, and the log says so.
     """
     try:
         named = getattr(error, retry_in, None) if isinstance(retry_in, str) else retry_in(error)
         if isinstance(named, str):
             named = _said(named.strip())
         if isinstance(named, int | float):
-            named = timedelta(seconds=named)
+            is_long = named > WAIT_MAX.total_seconds()
+            named = timedelta.max if is_long else timedelta(seconds=named)
+        if isinstance(named, timedelta) and named > WAIT_MAX:
+            log.warning("%s names a wait of over 12h, the longest: 12h", type(error).__name__)
+            return WAIT_MAX
         return named if isinstance(named, timedelta) and named >= timedelta(0) else None
     except BaseException:  # noqa: BLE001  what failed is told; how long to wait is an extra
         return None
 
 
-def _said(text: str) -> timedelta | None:
+def _said(text: str) -> timedelta | float | None:
     if text.isdigit():
-        return timedelta(seconds=int(text))
+        return float(text)
     try:
         return _span(text)
+    except TooLongError:
+        return timedelta.max
     except ValueError:
         from email.utils import parsedate_to_datetime  # few need what it brings
 
@@ -277,7 +291,7 @@ class _Calls(NamedTuple):
         if number >= self.tries or isinstance(error, self.give_up_on):
             return None
         named = wait_of(error, self.retry_in)
-        wait = self.backoff.wait(number, random.random()) if named is None else min(named, WAIT_MAX)
+        wait = self.backoff.wait(number, random.random()) if named is None else named
         wait_s = wait.total_seconds()
         return wait_s if spent_s + wait_s < self.within_s else None
 

@@ -159,7 +159,10 @@ class Delivery(Received):
         """Give it back: the next attempt comes after this time, whatever the group's retry policy
         says, and `error` into its history.
 
+        Args:
+            after: at most 12 hours (the broker's `delivery.invisible_ms_max`).
         Raises:
+            IllegalTimeError: `after` is longer; the error names the bound.
             InvalidReceiptHandleError: the lease ended, or it was settled before.
         """
         arguments.span("after", after)

@@ -6,11 +6,19 @@ Written: `500ms 10s 5m 2h 1d 1h30m`.
 import re
 from typing import Final
 
-UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+UNITS_MS: Final = {
+    "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
+}  # fmt: skip
 DURATION_MS_MAX: Final = 100 * 366 * UNITS_MS["d"]
+SHOWN_CHARACTERS_MAX: Final = 60  # of a text that is refused
 
-_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-_WHOLE: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
+_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|min|m|h|d)")
+_WHOLE: Final = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|min|m|h|d))+")
+_NUMBER: Final = re.compile(r"[0-9]+")
+
+
+class TooLongError(ValueError):
+    """A duration of more than a hundred years."""
 
 
 def parse_duration_ms(text: str) -> int:
@@ -18,17 +26,27 @@ def parse_duration_ms(text: str) -> int:
 
     Raises:
         ValueError: with a sentence that says what is accepted.
+        TooLongError: more than a hundred years.
     """
     wanted = text.strip().replace(" ", "").lower()
     if wanted == "0":
         return 0
     if not _WHOLE.fullmatch(wanted):
-        hint = f"; say the unit, e.g. {wanted}s" if wanted.isdigit() else ""
-        raise ValueError(f"{text!r} is not a duration such as 500ms, 10s, 5m, 2h, 1d, 1h30m{hint}")
+        hint = f"; say the unit, e.g. {shown(wanted)[1:-1]}s" if _NUMBER.fullmatch(wanted) else ""
+        raise ValueError(
+            f"{shown(text)} is not a duration such as 500ms, 10s, 5m, 2h, 1d, 1h30m{hint}"
+        )
     total = sum(float(count) * UNITS_MS[unit] for count, unit in _PART.findall(wanted))
     if total > DURATION_MS_MAX:
-        raise ValueError(f"{text!r} is longer than a hundred years")
+        raise TooLongError(f"{shown(text)} is longer than a hundred years, the longest duration")
     return round(total)
+
+
+def shown(text: str) -> str:
+    """Quote a text that is refused, for one line: its beginning, if it is long."""
+    if len(text) > SHOWN_CHARACTERS_MAX:
+        return f"{text[:SHOWN_CHARACTERS_MAX]!r}… ({len(text)} characters)"
+    return repr(text)
 
 
 def format_exact(ms: int) -> str:

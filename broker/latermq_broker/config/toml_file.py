@@ -9,6 +9,7 @@ must not run with the default.
 import dataclasses
 import difflib
 import json
+import reprlib
 import tomllib
 from collections.abc import Iterator, Mapping
 from enum import Enum
@@ -17,9 +18,12 @@ from typing import Any, Final, get_type_hints
 
 from latermq_broker.config.config import Config
 from latermq_broker.config.core_bounds import settings_of
+from latermq_broker.config.number_bounds import maximum
 from latermq_broker.errors import ConfigError
+from latermq_text.durations import parse_duration_ms, shown
 
 ENVIRONMENT_PREFIX: Final = "LATERMQ_"
+DIGITS_MAX: Final = 40  # of a number that is looked at
 _SECRET: Final = frozenset({"auth.root_secret_key"})  # in no message
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"0", "false", "no", "off"})
@@ -89,7 +93,7 @@ def _from_file(file: Path) -> Iterator[tuple[str, object]]:
         tables = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError("--config", f"cannot read {file}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, a number of no end
         raise ConfigError("--config", f"{file} is not TOML: {error}") from error
     sections = [section.name for section in dataclasses.fields(Config)]
     for section, table in tables.items():
@@ -140,14 +144,16 @@ def _typed(name: str, value: object, known: Mapping[str, Any], origin: str) -> A
         if value in words:
             return kind(value)
         raise ConfigError(name, f"{value!r} is not one of {', '.join(words)} ({origin})")
-    if kind is int and _is_int(value):
-        return value
+    if kind is int and isinstance(value, int) and not isinstance(value, bool):
+        return _bounded(name, value, origin)
+    if kind is int and isinstance(value, str) and _is_span(name):
+        return _span_ms(name, value, origin)
     if kind is str and isinstance(value, str):
         return _typed_text(name, value, origin)
     if kind is bool and isinstance(value, bool):
         return value
     if kind == tuple[int, ...] and isinstance(value, list | tuple) and all(map(_is_int, value)):
-        return tuple(value)
+        return tuple(_bounded(name, number, origin) for number in value)
     if kind == tuple[str, ...] and isinstance(value, list | tuple):
         return tuple(_typed_text(name, text, origin) for text in value)
     expected = {
@@ -155,7 +161,7 @@ def _typed(name: str, value: object, known: Mapping[str, Any], origin: str) -> A
         tuple[str, ...]: "a list of texts",
     }  # fmt: skip
     wanted = expected.get(kind, "a list of whole numbers")
-    raise ConfigError(name, f"{value!r} is not {wanted} ({origin})")
+    raise ConfigError(name, f"{_shown(value)} is not {wanted} ({origin})")
 
 
 def _typed_text(name: str, value: object, origin: str) -> str:
@@ -164,6 +170,37 @@ def _typed_text(name: str, value: object, origin: str) -> str:
     if "\0" in value:  # no path, address or name has one; the system's calls raise ValueError
         raise ConfigError(name, f"has a NUL character ({origin})")
     return value
+
+
+def _is_span(name: str) -> bool:
+    """Tell whether a setting is of milliseconds, so that it may be told as `30s` too."""
+    setting = name.partition(".")[2]
+    return setting.endswith("_ms") or "_ms_" in setting
+
+
+def _span_ms(name: str, text: str, origin: str) -> int:
+    """Read milliseconds, or a duration such as 30s, 12h or 3d. Raises ConfigError."""
+    if text.isascii() and text.removeprefix("-").isdigit() and len(text) <= DIGITS_MAX:
+        return int(text)
+    try:
+        return parse_duration_ms(text)
+    except ValueError as error:
+        raise ConfigError(name, f"{error} ({origin})") from None
+
+
+def _bounded(name: str, number: int, origin: str) -> int:
+    """Return a number that no setting's bounds are far beyond, so that it can be shown."""
+    if abs(number) >= 10**DIGITS_MAX:
+        raise ConfigError(name, f"too large: at most {maximum(name)} ({origin})")
+    return number
+
+
+def _shown(value: object) -> str:
+    """Quote a value that is refused, cut if it is long."""
+    try:
+        return shown(value) if isinstance(value, str) else reprlib.repr(value)
+    except ValueError:  # a number that Python does not write
+        return "a number of thousands of digits"
 
 
 def _is_int(value: object) -> bool:
@@ -176,7 +213,7 @@ def _parsed(name: str, text: str, known: Mapping[str, Any], origin: str) -> Any:
     value: object = text
     try:
         if kind is int:
-            value = int(text)
+            value = text if _is_span(name) else int(text)
         elif kind is bool:
             value = True if text.lower() in _TRUE else False if text.lower() in _FALSE else text
         elif kind == tuple[int, ...]:

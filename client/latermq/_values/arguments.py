@@ -5,9 +5,14 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
+from latermq_text.durations import DURATION_MS_MAX
+
 # Looked at for every message that is sent: tuples, not unions, which are slower to look at.
 OPTIONAL_TEXT: Final = (str, type(None))
 MAPPING: Final = (dict, Mapping)  # the usual one first: an abstract class is slow to look at
+
+
+DURATION_MAX: Final = timedelta(milliseconds=DURATION_MS_MAX)
 
 
 def wrong(name: str, expected: str, value: object) -> TypeError:
@@ -90,20 +95,22 @@ def at_least_one(name: str, value: object) -> None:
 
 
 def duration(name: str, value: object) -> None:
-    """Raises TypeError: not a timedelta."""
+    """Raises TypeError, ValueError: not a timedelta, or of more than a hundred years."""
     if not isinstance(value, timedelta):
         raise wrong(name, "a timedelta, such as timedelta(seconds=5)", value)
+    if not -DURATION_MAX <= value <= DURATION_MAX:
+        raise ValueError(f"{name} must be at most {DURATION_MAX.days} days, not {value}")
 
 
 def span(name: str, value: object) -> None:
-    """Raises TypeError, ValueError: not a timedelta, or negative."""
+    """Raises TypeError, ValueError: not a timedelta, negative, or of more than a hundred years."""
     duration(name, value)
     if isinstance(value, timedelta) and value < timedelta(0):
         raise ValueError(f"{name} must not be negative: {value}")
 
 
 def optional_duration(name: str, value: object) -> None:
-    """Raises TypeError: neither a timedelta nor None."""
+    """Raises TypeError, ValueError: neither a timedelta nor None, or of over a hundred years."""
     if value is not None:
         duration(name, value)
 

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from latermq._values.arguments import wrong
+from latermq._values.arguments import span, wrong
 from latermq_text.durations import parse_duration_ms
 
 
@@ -11,12 +11,14 @@ def span_of(name: str, value: object) -> timedelta:
 
     Raises:
         TypeError: neither.
-        ValueError: negative, or not a duration.
+        ValueError: negative, not a duration, or of more than a hundred years.
     """
     if isinstance(value, str):
-        return timedelta(milliseconds=parse_duration_ms(value))
+        try:
+            return timedelta(milliseconds=parse_duration_ms(value))
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
     if not isinstance(value, timedelta):
         raise wrong(name, 'a timedelta, or text such as "1h30m"', value)
-    if value < timedelta(0):
-        raise ValueError(f"{name} must not be negative: {value}")
+    span(name, value)
     return value

@@ -6,9 +6,9 @@ from datetime import timedelta
 from typing import Final
 
 from latermq._values.arguments import wrong
-from latermq_text.durations import UNITS_MS
+from latermq_text.durations import DURATION_MS_MAX, UNITS_MS, shown
 
-_WORDS: Final = re.compile(r"\s*(\d+)\s*/\s*(\d*)\s*(ms|s|m|h|d)\s*")
+_WORDS: Final = re.compile(r"\s*([0-9]{1,9})\s*/\s*([0-9]{0,9})\s*(ms|s|m|h|d)\s*")
 
 LATE_S: Final = 0.01  # that a timer may be; made up for, or a high rate would not be reached
 
@@ -22,9 +22,12 @@ def interval_of(rate: str) -> timedelta:
     if not isinstance(rate, str):
         raise wrong("rate", 'text such as "10/s"', rate)
     match = _WORDS.fullmatch(rate)
-    if match is None or not int(match[1]) or match[2] == "0":
-        raise ValueError(f'rate must be such as "10/s", "100/m" or "1/30s", not {rate!r}')
-    return timedelta(milliseconds=int(match[2] or 1) * UNITS_MS[match[3]]) / int(match[1])
+    if match is None or not int(match[1]) or not int(match[2] or 1):
+        raise ValueError(f'rate must be such as "10/s", "100/m" or "1/30s", not {shown(rate)}')
+    span_ms = int(match[2] or 1) * UNITS_MS[match[3]]
+    if span_ms > DURATION_MS_MAX:
+        raise ValueError(f"rate is per hundred years at most, not {shown(rate)}")
+    return timedelta(milliseconds=span_ms) / int(match[1])
 
 
 class Pacer:

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from latermq._values.arguments import wrong
 from latermq._values.failure import Kinds, class_name_of, fits_kind, parts_of, tell, text_of
-from latermq.backoff import RETRY_IN, WAIT_MAX, Backoff, WaitOf, wait_of
+from latermq.backoff import RETRY_IN, Backoff, WaitOf, wait_of
 from latermq.delivery import Outcome, Verdict
 
 log = logging.getLogger("latermq.worker")
@@ -107,7 +107,7 @@ class Judge:
         if wait is None:
             named = (wait_of(part, self._rules.retry_in) for part in parts_of(error))
             wait = max((each for each in named if each is not None), default=None)
-        return None if wait is None else min(wait, WAIT_MAX)
+        return wait
 
     def _away(self) -> timedelta:
         """Return how long to wait: longer from round to round, however many a round gives back."""

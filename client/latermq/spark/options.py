@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC
 from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
@@ -18,6 +18,8 @@ from latermq._values.credentials import credentials_of
 from latermq._values.tls import Tls, tls_of
 from latermq.spark.errors import OptionError
 from latermq.spark.places import topic_of
+from latermq_text.durations import parse_duration_ms, shown
+from latermq_text.instants import parse_instant_ms
 
 Value = TypeVar("Value")
 
@@ -26,8 +28,10 @@ PAGE_BYTES_MAX: Final = 8 << 20  # a broker gives 2 MiB, older ones so much
 PAGE_ROWS_MAX: Final = 2_000
 _AT_EARLIEST: Final = -2  # Kafka's numbers in offset JSON
 _AT_LATEST: Final = -1
-_UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "": 1}
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|)")
+_BARE_MS_MIN: Final = 1_000  # of a span without a unit
+_COUNT_MAX: Final = (1 << 62) - 1  # of rows, partitions and offsets
+_QUEUE_MAX: Final = (1 << 31) - 1
+_DIGITS_MAX: Final = 40  # of a number that is read: longer is out of every bound
 
 
 class Edge(Enum):
@@ -97,6 +101,11 @@ def parse(given: Mapping[str, str]) -> Options:
         OptionError: names the option, and the nearest one if there is none of that name.
     """
     known = {name.lower(): name for name in _PARSERS}
+    names = {known.get(key.lower()) for key in given}
+    for which in ("starting", "ending"):
+        by_offset, by_time = f"{which}Offsets", f"{which}Timestamp"
+        if {by_offset, by_time} <= names:
+            raise OptionError(f"{by_offset} and {by_time} exclude each other")
     values: dict[str, Any] = {}
     for key, text in given.items():
         name = known.get(key.lower())
@@ -107,11 +116,11 @@ def parse(given: Mapping[str, str]) -> Options:
         try:
             values[name] = _PARSERS[name](text.strip())
         except ValueError as error:
-            said = name if name in _SECRET else f"{name}={text!r}"
+            said = name if name in _SECRET else f"{name}={shown(text)}"
             raise OptionError(f"{said}: {error}") from error
     if "endpoint" not in values:
         raise OptionError("endpoint is missing: host:port of the broker, reachable by executors")
-    if values.get("minOffsetsPerTrigger", 0) > values.get("maxOffsetsPerTrigger", 1 << 62):
+    if values.get("minOffsetsPerTrigger", 0) > values.get("maxOffsetsPerTrigger", _COUNT_MAX):
         raise OptionError("minOffsetsPerTrigger is above maxOffsetsPerTrigger: nothing would run")
     fields = {known: values[name] for name, known in _FIELDS.items() if name in values}
     fields |= _identity(values)
@@ -163,8 +172,6 @@ def _subscription(values: Mapping[str, Any]) -> Subscription:
 
 def _boundary(values: Mapping[str, Any], which: str, default: Edge) -> Boundary:
     by_offset, by_time = f"{which}Offsets", f"{which}Timestamp"
-    if by_offset in values and by_time in values:
-        raise OptionError(f"{by_offset} and {by_time} exclude each other")
     boundary: Boundary = values.get(by_offset) or values.get(by_time) or Boundary(edge=default)
     unlike = Edge.LATEST if default is Edge.EARLIEST else Edge.EARLIEST
     if which == "ending" and boundary.edge is unlike:
@@ -219,35 +226,31 @@ def _offsets(text: str) -> Boundary:
             topic: {int(queue_id): offset for queue_id, offset in queues.items()}
             for topic, queues in document.items()
         }
-    except (AttributeError, ValueError) as error:
+    except (AttributeError, ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"{expected} is needed") from error
     for queues in offsets.values():
         for queue_id, offset in queues.items():
-            if type(offset) is not int or offset < _AT_EARLIEST or queue_id < 0:
-                raise ValueError(f"{expected} is needed; -2 is earliest, -1 latest")
+            if type(offset) is not int or not _AT_EARLIEST <= offset <= _COUNT_MAX:
+                raise ValueError(
+                    f"{expected} is needed; -2 is earliest, -1 latest, at most {_COUNT_MAX}"
+                )
+            if not 0 <= queue_id <= _QUEUE_MAX:
+                raise ValueError(f"{expected} is needed; queues are from 0 to {_QUEUE_MAX}")
     return Boundary(edge=Edge.OFFSETS, offsets=offsets)
 
 
 def _time(text: str) -> Boundary:
-    try:
-        if text.isdigit():
-            at_ms = int(text)
-        else:
-            at = datetime.fromisoformat(text)
-            at = at if at.tzinfo else at.replace(tzinfo=UTC)
-            at_ms = round(at.timestamp() * 1000)
-    except (OverflowError, ValueError) as error:
-        raise ValueError("milliseconds or ISO 8601 are needed") from error
-    if at_ms <= 0:
-        raise ValueError("a time after 1970 is needed")
-    return Boundary(edge=Edge.TIME, at_ms=at_ms)
+    return Boundary(edge=Edge.TIME, at_ms=parse_instant_ms(text, zone=UTC))
 
 
 def _duration_ms(text: str) -> int:
-    match = _DURATION.fullmatch(text.lower())
-    if match is None or not (milliseconds := round(float(match[1]) * _UNITS_MS[match[2]])):
-        raise ValueError("a duration such as 500ms, 30s, 15m or 1h is needed")
-    return milliseconds
+    """Read a span; a bare number is of milliseconds, from a second on: fewer are rather seconds."""
+    if text.isascii() and text.isdigit() and int(text[:_DIGITS_MAX]) >= _BARE_MS_MIN:
+        text += "ms"
+    span_ms = parse_duration_ms(text)
+    if not span_ms:
+        raise ValueError("a duration above 0 is needed, such as 500ms, 30s, 15m or 1h")
+    return span_ms
 
 
 def _flag(text: str) -> bool:
@@ -256,11 +259,11 @@ def _flag(text: str) -> bool:
     return text.lower() == "true"
 
 
-def _count(low: int, high: int = 1 << 62) -> Callable[[str], int]:
+def _count(low: int, high: int = _COUNT_MAX) -> Callable[[str], int]:
     def parse_count(text: str) -> int:
-        if not text.isdecimal() or not low <= int(text) <= high:
-            bounds = f"from {low} to {high}" if high < 1 << 62 else f"of at least {low}"
-            raise ValueError(f"a whole number {bounds} is needed")
+        is_number = text.isdecimal() and len(text) <= _DIGITS_MAX
+        if not is_number or not low <= int(text) <= high:
+            raise ValueError(f"a whole number from {low} to {high} is needed")
         return int(text)
 
     return parse_count

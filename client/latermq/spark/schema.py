@@ -97,9 +97,12 @@ def check(columns: Sequence[Column]) -> tuple[str, ...]:
     """Check that the source can fill a schema, and return its names.
 
     Raises:
-        SchemaError: an unknown column, another type, or NOT NULL.
+        SchemaError: an unknown column, one named twice, another type, or NOT NULL.
     """
+    names = [column.name for column in columns]
     for column in columns:
+        if names.count(column.name) > 1:
+            raise SchemaError(f"column {column.name} is named {names.count(column.name)} times")
         expected = COLUMNS.get(column.name)
         if expected is None:
             near = get_close_matches(column.name.lower(), COLUMNS, n=1)
@@ -109,7 +112,7 @@ def check(columns: Sequence[Column]) -> tuple[str, ...]:
             raise SchemaError(f"column {column.name} is {expected}, not {column.type}")
         if not column.nullable:
             raise SchemaError(f"column {column.name} cannot be NOT NULL")
-    return tuple(column.name for column in columns)
+    return tuple(names)
 
 
 def wanted_of_broker(names: Sequence[str]) -> list[str]:

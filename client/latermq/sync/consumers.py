@@ -24,6 +24,7 @@ from latermq._consuming.calling import (
 )
 from latermq._consuming.figures import ConsumerStats
 from latermq._consuming.signals import asked_if_nobody_hears
+from latermq._values import arguments
 from latermq._values.settings import MATCH_ALL
 from latermq.message import Begin, ConsumeResult, Received
 from latermq.push_consumer import GRACE
@@ -306,6 +307,7 @@ class PushConsumer(Consumer[push_consumer.PushConsumer]):
 
         Not for a listener to call: it would wait for itself until the grace is over.
         """
+        arguments.span("grace", grace)
         holder = threading.current_thread()
         self._loop.call(self._consumer._close_for(holder, grace))
         if self._pool is not None:

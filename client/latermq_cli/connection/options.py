@@ -11,8 +11,8 @@ from latermq_cli.connection.chosen_shard import shard_option
 from latermq_cli.connection.credentials import access_options
 from latermq_cli.terminal.console import is_terminal
 from latermq_cli.terminal.failures import CommandError, RefusedError
-from latermq_cli.terminal.times import parse_instant_ms
 from latermq_text.durations import parse_duration_ms
+from latermq_text.instants import parse_instant_ms
 
 DEFAULT_ENDPOINT: Final = "127.0.0.1:8081"
 CONNECTION_HELP: Final = f"""\b

@@ -1,44 +1,8 @@
-"""Durations and instants as people write and read them.
+"""Instants as the terminal shows them; inside, an int of milliseconds since the epoch."""
 
-Written: `500ms 10s 5m 2h 1d 1h30m`; instants as ISO 8601 (local time unless a zone is given), as a
-distance from now (`10m`, `+10m`, `-1h`), as `now`, or as milliseconds since the epoch, which is
-what `--json` prints. Inside, everything is an int of milliseconds.
-"""
-
-import re
 from datetime import datetime, tzinfo
-from typing import Final
 
-from latermq_text.durations import format_duration, parse_duration_ms
-
-_EPOCH_MS: Final = re.compile(r"\d{12,14}")
-
-
-def parse_instant_ms(text: str, now_ms: int, zone: tzinfo | None = None) -> int:
-    """Read an instant as milliseconds since the epoch; `zone` None is the machine's local one.
-
-    Raises:
-        ValueError: with a sentence that says what is accepted.
-    """
-    wanted = text.strip()
-    if wanted.lower() == "now":
-        return now_ms
-    if _EPOCH_MS.fullmatch(wanted):
-        return int(wanted)
-    sign = -1 if wanted.startswith("-") else 1
-    try:
-        return now_ms + sign * parse_duration_ms(wanted[wanted.startswith(("+", "-")) :])
-    except ValueError:
-        pass  # not a distance; the other way to say it is a date
-    try:
-        when = datetime.fromisoformat(wanted)
-        local = when.replace(tzinfo=zone) if when.tzinfo is None else when
-        return round(local.timestamp() * 1000)
-    except (ValueError, OverflowError, OSError):
-        raise ValueError(
-            f"{text!r} is not a time: say now, -1h, 10m, or a date such as 2026-05-01T18:30:00, "
-            "2026-05-01T18:30:00Z"
-        ) from None
+from latermq_text.durations import format_duration
 
 
 def format_instant(ms: int, zone: tzinfo | None = None, *, millis: bool = False) -> str:

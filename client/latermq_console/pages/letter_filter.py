@@ -9,6 +9,7 @@ from typing import Final
 from latermq_console import clock
 from latermq_console.serving.console import FormError, View
 from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
+from latermq_text.instants import parse_instant_ms
 
 SIGNATURE: Final = re.compile(r"[0-9a-f]{16}")
 PERIODS: Final = {"15m": 900_000, "1h": 3_600_000, "6h": 21_600_000, "24h": 86_400_000,
@@ -132,8 +133,6 @@ def instant_ms(text: str) -> int:
         # Rounded, so that tabs which ask within a few seconds ask for the same.
         return (clock.now_ms() - PERIODS[text]) // 10_000 * 10_000
     try:
-        when = datetime.fromisoformat(text)
-        aware = when if when.tzinfo else when.replace(tzinfo=UTC)
-        return max(1, round(aware.timestamp() * 1_000))
-    except (ValueError, OverflowError):
-        raise FormError(f"{text!r} is not a time such as 2026-05-01T18:30 (UTC)") from None
+        return max(1, parse_instant_ms(text, zone=UTC))
+    except ValueError as error:
+        raise FormError(str(error)) from None

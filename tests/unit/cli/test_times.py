@@ -9,11 +9,11 @@ from latermq_cli.terminal.times import (
     format_clock,
     format_due,
     format_instant,
-    parse_instant_ms,
     same_day,
     zone_name,
 )
 from latermq_text.durations import format_duration, format_exact, parse_duration_ms
+from latermq_text.instants import parse_instant_ms
 
 NOW_MS = round(datetime(2026, 5, 1, 12, 0, tzinfo=UTC).timestamp() * 1000)
 

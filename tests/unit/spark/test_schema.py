@@ -6,6 +6,12 @@ from latermq.spark.errors import SchemaError
 from latermq.spark.schema import COLUMNS, DEAD_FACTS, Column, check, wanted_of_broker
 
 
+def test_a_column_that_is_named_twice_is_refused() -> None:
+    columns = [Column("tag", "string", True), Column("topic", "string", True)]
+    with pytest.raises(SchemaError, match="column tag is named 2 times"):
+        check([*columns, columns[0]])
+
+
 def test_any_subset_in_any_order() -> None:
     columns = [Column(name, COLUMNS[name], True) for name in ("reason", "keys", "topic")]
     assert check(columns) == ("reason", "keys", "topic")
