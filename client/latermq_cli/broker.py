@@ -195,6 +195,11 @@ def _retention(done: Any) -> list[str]:
     if done.segments_kept:
         times = counted(done.segments_kept, "time")
         lines.append(f"{times} a segment was kept: too much of it is needed")
+    if done.entries_expired_early:
+        lines.append(
+            f"{counted(done.entries_expired_early, 'message')} went before the age of their topic, "
+            "for want of room"
+        )
     if done.early_drops:
         lines.append(f"{counted(done.early_drops, 'segment')} went early for a full disk")
     return lines

@@ -23,6 +23,7 @@ ROOT: Final = Path(__file__).parents[2]
 ENGINE: Final = "property.test_engine_model:EngineMachine"
 ANEW: Final = "property.test_anew_model:AnewMachine"
 SCHEDULES: Final = "property.test_schedules_model:ScheduleMachine"
+AGES: Final = "property.test_ages_model:AgesMachine"
 SIMULATED: Final = "simulation"
 STANDSTILL: Final = "tests/unit/engine/test_standstill.py"
 SECOND_VERBS: Final = "tests/unit/engine/test_second_verbs.py"
@@ -94,6 +95,48 @@ MUTATIONS: Final = (
         "engine/retention/withheld.py",
         "in self._state.subscriptions.items():",
         "in list(self._state.subscriptions.items())[:0]:",
+    ),
+    Mutation(
+        "what stands behind a held message expires if no receive looked at it",
+        AGES,
+        "engine/retention/withheld.py",
+        "            if not key or group is None or not group.blocked:\n",
+        "            if key >= 0:\n",
+    ),
+    Mutation(
+        "messages go at the shortest age of all topics",
+        AGES,
+        "engine/retention/trimming.py",
+        "            count = self._times.count_older(self._ages.read_ms(topic), self.now_ms)\n",
+        "            count = self._times.count_older(self._ages.shortest_ms, self.now_ms)\n",
+    ),
+    Mutation(
+        "a segment goes with the messages that their topic keeps longer",
+        AGES,
+        "engine/retention/roll_forward.py",
+        "                    own = not entry.flags and entry.length\n",
+        "                    own = 0\n",
+    ),
+    Mutation(
+        "what every group has read goes before its age though the disk has room",
+        AGES,
+        "engine/retention/retention.py",
+        "            self._state.store.disk.low\n            and bool",
+        "            self._state.store.disk is not None\n            and bool",
+    ),
+    Mutation(
+        "what goes before its age is not counted",
+        AGES,
+        "engine/retention/trimming.py",
+        "            self.entries_expired_early += count\n",
+        "            self.entries_expired_early += 0\n",
+    ),
+    Mutation(
+        "what has its age stays in its topic as long as something else keeps the files",
+        AGES,
+        "engine/retention/trimming.py",
+        "            if not age_ms or not has_own(topic):\n",
+        "            if age_ms >= 0:\n",
     ),
     Mutation(
         "a delayed message whose time was moved cannot be recalled",

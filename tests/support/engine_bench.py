@@ -232,7 +232,7 @@ class Bench(RuleBasedStateMachine):
 
     def _note_expired(self, queue_id: int, first: int) -> None:
         if self.expiring:
-            self._note_kept()
+            self._note_kept(queue_id, first)
         for group, held in self.model.held("fresh", "passed"):
             place = held.message.place
             if place[0] == queue_id and place[1] < first:
@@ -246,14 +246,20 @@ class Bench(RuleBasedStateMachine):
                 assert not self._is_in_the_way(group, held), "it went, and was withheld"
                 held.state = "expired"
 
-    def _note_kept(self) -> None:
-        """What is withheld becomes a delivery when its queue is about to let go of it."""
+    def _note_kept(self, queue_id: int, first: int) -> None:
+        """What is withheld becomes a delivery when its queue lets go of it, or is about to."""
         for group in self.model.groups.values():
-            pending = (
-                self.retries(group) if any(h.withheld for h in group.in_state("fresh")) else ()
-            )
-            for held in group.in_state("fresh"):
-                if held.withheld and held.message.name in pending:
+            if group.on_dead is None:
+                continue
+            going = [
+                held
+                for held in group.in_state("fresh")
+                if held.withheld
+                or (held.message.place[0] == queue_id and held.message.place[1] < first)
+            ]
+            pending = self.retries(group) if going else ()
+            for held in going:
+                if held.message.name in pending:
                     group.keep(held)
 
     def retries(self, group: Group) -> set[str]:
@@ -266,8 +272,11 @@ class Bench(RuleBasedStateMachine):
         """Tell whether something blocks its message group, since the last tick at least, and did
         when the queue let go of this message."""
         key = held.message.key
-        if group.on_dead is None or not held.withheld or held.maybe:
+        if group.on_dead is None or not key or held.maybe:
             return False
+        waiting = len(group.in_state("ready")) + sum(one.withheld for one in group.held.values())
+        if not held.withheld and waiting + HELD_MAX // 2 >= HELD_MAX:
+            return False  # no more are kept, or were not when the queue let go of it
         parked = any(one.dead_ms + LETTERS_MS > self.now_ms for one in group.parked(key))
         parked = parked and all(one.dead_ms < self.ticked_ms for one in group.parked(key))
         others = (one for one in group.in_state(*IN_HAND) if one.message.key == key)

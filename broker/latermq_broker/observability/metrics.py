@@ -128,12 +128,18 @@ COUNTERS: Final[tuple[tuple[str, str, Callable[[Overview], float]], ...]] = (
     (
         "messages_expired",
         "Messages that retention removed from their topics.",
-        lambda seen: seen.retention.entries_expired,
+        lambda seen: seen.retention.trims.entries_expired,
     ),
     (
         "messages_expired_unread",
         "Messages that retention removed before a consumer group got them, counted for each group.",
-        lambda seen: seen.retention.entries_expired_unread,
+        lambda seen: seen.retention.trims.entries_expired_unread,
+    ),
+    (
+        "messages_expired_early",
+        "Messages that retention removed before the age of their topic, because the disk was "
+        "nearly full or the log larger than store.retention_bytes.",
+        lambda seen: seen.retention.trims.entries_expired_early,
     ),
     (
         "messages_moved",

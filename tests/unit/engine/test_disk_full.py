@@ -131,5 +131,5 @@ def test_on_a_disk_nearly_full_goes_early_what_every_group_has_read() -> None:
     assert 1 <= rig.engine.retention.segments_dropped <= 2
     assert rig.engine.retention.early_drops == rig.engine.retention.segments_dropped
     assert rig.engine.queues.ends("unread", 0).earliest_offset == 0
-    assert rig.engine.retention.entries_expired_unread == 0
+    assert rig.engine.retention.trims.entries_expired_unread == 0
     check_uses(rig.engine)

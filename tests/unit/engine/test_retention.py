@@ -73,8 +73,8 @@ def test_segments_nobody_needs_go_once_they_are_old_and_a_checkpoint_knows() -> 
     (ends,) = rig.engine.topics.describe("filler").queues
     assert 0 < ends.earliest_offset < ends.next_offset
     retention = rig.engine.retention
-    assert retention.entries_expired == ends.earliest_offset
-    assert retention.entries_expired_unread == 0  # nobody was to read them
+    assert retention.trims.entries_expired == ends.earliest_offset
+    assert retention.trims.entries_expired_unread == 0  # nobody was to read them
     assert retention.bytes_dropped == before[3]
 
 
@@ -122,7 +122,7 @@ def test_a_group_goes_on_with_what_is_left() -> None:
     ends = rig.engine.queues.ends("orders", 0)
     left = [one.queue_offset for _ in range(10) for one in rig.receive()]
     assert left == list(range(ends.earliest_offset, ends.next_offset))
-    assert rig.engine.retention.entries_expired_unread == ends.earliest_offset - 1
+    assert rig.engine.retention.trims.entries_expired_unread == ends.earliest_offset - 1
 
 
 def test_a_log_over_its_size_loses_its_oldest() -> None:

@@ -65,7 +65,7 @@ def test_old_messages_stay_for_the_group_that_has_not_read_them(
         grow_old(rig)
     assert earliest(rig) == 0
     retention = rig.engine.retention
-    assert retention.segments_dropped == retention.entries_expired_unread == 0
+    assert retention.segments_dropped == retention.trims.entries_expired_unread == 0
     assert retention.kept_unread_bytes > 0
     assert retention.kept_for[:2] == ("billing", "orders")
     (kept,) = [record for record in caplog.records if record.message == KEPT]
@@ -74,7 +74,7 @@ def test_old_messages_stay_for_the_group_that_has_not_read_them(
     grow_old(rig)
     assert retention.segments_dropped > 0
     assert earliest(rig) > 0
-    assert retention.entries_expired_unread == 0
+    assert retention.trims.entries_expired_unread == 0
     assert (retention.kept_unread_bytes, *retention.kept_for) == (0, "", "", 0)
 
 
@@ -120,7 +120,7 @@ def test_on_a_disk_nearly_full_the_oldest_go_first_and_it_is_said(
     removed = [record.__dict__ for record in caplog.records if record.message == REMOVED]
     assert {(each["group"], each["topic"]) for each in removed} == {("billing", "orders")}
     lost = sum(each["count"] for each in removed)
-    assert lost == retention.entries_expired_unread == earliest(rig) - 1
+    assert lost == retention.trims.entries_expired_unread == earliest(rig) - 1
     flow = rig.engine._state.subscriptions[1, 1].flow
     assert flow is not None
     assert flow.expired_unread == lost
@@ -147,7 +147,7 @@ def test_unread_messages_go_at_an_age_of_their_own() -> None:
     rig.advance(10 * MINUTE_MS)
     grow_old(rig)
     assert rig.engine.retention.segments_dropped > 0
-    assert rig.engine.retention.entries_expired_unread > 0
+    assert rig.engine.retention.trims.entries_expired_unread > 0
 
 
 def test_a_log_over_its_size_loses_what_is_unread() -> None:
@@ -157,7 +157,7 @@ def test_a_log_over_its_size_loses_what_is_unread() -> None:
     fill(rig, 6)
     grow_old(rig)
     assert len(rig.engine.store.log.segments) <= 3
-    assert rig.engine.retention.entries_expired_unread > 0
+    assert rig.engine.retention.trims.entries_expired_unread > 0
 
 
 def test_what_a_message_group_holds_back_is_unread() -> None:

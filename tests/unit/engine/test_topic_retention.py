@@ -7,12 +7,12 @@ from typing import Final
 import pytest
 
 from latermq_broker.catalog.catalog import UNSET, TopicTimes
-from latermq_broker.engine.retention.retention import ROW_COST, TRIM_ROWS
+from latermq_broker.engine.retention.trimming import ROW_COST, TRIM_ROWS
 from latermq_broker.engine.state.model import TopicType
 from latermq_broker.errors import BadRequestError
 from latermq_broker.store.files import Space
 from support.engine_rig import EngineRig, short_store
-from support.memory_files import MemoryFiles
+from support.memory_files import MemoryFiles, lose_checkpoints
 from support.recount import check_uses
 
 MINUTE_MS: Final = 60_000
@@ -91,23 +91,116 @@ def test_beside_others_they_go_and_the_segment_stays() -> None:
     assert len(rig.segments()) == 1
 
 
-def test_messages_that_stay_longer_keep_the_segments_they_are_in() -> None:
+def test_few_messages_that_stay_longer_are_rolled_forward() -> None:
     rig = rig_with()
     topic(rig, "audit", 3 * HOUR_MS)
     fill(rig, "orders")
     rig.send("kept", topic="audit")
-    count = fill(rig, "orders")
+    fill(rig, "orders")
+    before = rig.segments()
     pass_by(rig, 2 * HOUR_MS)
     retention = rig.engine.retention
-    assert left(rig, "audit") == 1
-    assert left(rig, "orders") >= count  # what shares their segments stays as long
-    assert rig.segments()[0] > 0  # what is before has gone
+    assert (left(rig, "audit"), left(rig, "orders")) == (1, 1)
+    assert rig.segments() == before[-1:]
+    assert retention.roll_forward.messages_moved == 1
+    assert retention.kept_for == ("", "", 0)
+    fill(rig, "orders")
+    rig.crash()
+    check_uses(rig.engine)
+    assert isinstance(rig.files, MemoryFiles)
+    lose_checkpoints(rig.files)
+    rig.crash()
+    check_uses(rig.engine)
+    assert rig.names("new", topic="audit") == ["kept"]
+    pass_by(rig, 2 * HOUR_MS)
+    assert left(rig, "audit") == 0
+    check_uses(rig.engine)
+
+
+def test_many_messages_that_stay_longer_keep_their_segments_and_no_other_message() -> None:
+    rig = rig_with()
+    topic(rig, "audit", 3 * HOUR_MS)
+    topic(rig, "short", 2 * MINUTE_MS)
+    for _ in range(3):
+        rig.send(*"abcde", topic="audit", body=BODY)
+        rig.send(*"abcde", topic="orders", body=BODY)
+        rig.send(*"abcde", topic="short", body=BODY)
+    fill(rig, "orders")
+    before = rig.segments()
+    pass_by(rig, 2 * HOUR_MS)
+    retention = rig.engine.retention
+    assert rig.segments() == before
+    assert (left(rig, "audit"), left(rig, "short")) == (15, 0)
+    assert left(rig, "orders") <= 14  # of the segment that is written
     assert retention.kept_for[:2] == ("", "audit")
     assert retention.kept_longer_bytes > 0
     assert retention.kept_unread_bytes == 0
+    assert retention.roll_forward.messages_moved == 0
+    rig.send("late", topic="short")
+    pass_by(rig, 3 * MINUTE_MS)
+    assert left(rig, "short") == 0
     pass_by(rig, HOUR_MS)
     assert left(rig, "audit") == 0
     assert retention.kept_for == ("", "", 0)
+    assert rig.segments() == before[-1:]
+
+
+def test_only_so_many_are_rolled_forward() -> None:
+    """Each takes memory; beyond that their segments stay."""
+    rig = rig_with()
+    rig.engine.retention.roll_forward.moved_entries_max = 2
+    topic(rig, "audit", 0)
+    for _ in range(3):
+        rig.send("kept", topic="audit")
+        fill(rig, "orders", 1)
+    pass_by(rig, 2 * HOUR_MS)
+    retention = rig.engine.retention
+    assert retention.roll_forward.messages_moved == 2
+    assert retention.kept_for[:2] == ("", "audit")
+    assert rig.names("new", topic="audit") == ["kept"] * 3
+
+
+@pytest.mark.parametrize("read_ms", [30 * 24 * HOUR_MS, 0])
+def test_a_shorter_age_takes_nothing_from_another_topic(read_ms: int) -> None:
+    rig = rig_with(retention_ms=72 * HOUR_MS)
+    topic(rig, "short", 5_000)
+    topic(rig, "audit", read_ms)
+    sent = {name: fill(rig, name) for name in ("orders", "audit", "short", "orders")}
+    for name in sent:
+        while got := rig.receive(topic=name):
+            rig.ack(*got)
+    sent["orders"] = left(rig, "orders")
+    pass_by(rig, 70 * HOUR_MS)
+    assert (left(rig, "orders"), left(rig, "short")) == (sent["orders"], 0)
+    pass_by(rig, 26 * HOUR_MS)
+    assert left(rig, "audit") == sent["audit"]
+    assert left(rig, "orders") <= 1  # of the segment that is written
+    rig.restart()
+    assert left(rig, "audit") == sent["audit"]
+    assert rig.engine.retention.trims.entries_expired_early == 0
+
+
+@pytest.mark.parametrize("cause", ["the disk is nearly full", "store.retention_bytes"])
+def test_what_goes_before_its_age_is_counted_and_said(
+    cause: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    full = "disk" in cause
+    rig = rig_with(retention_bytes=0 if full else 40 << 10)
+    topic(rig, "audit", 0)
+    count = fill(rig, "audit", 4)
+    while got := rig.receive(topic="audit"):
+        rig.ack(*got)
+    if full:
+        rig.engine.store.disk.look(Space(5, 100))
+    with caplog.at_level(logging.WARNING):
+        pass_by(rig, MINUTE_MS)
+    early = count - left(rig, "audit")
+    assert early > 0
+    assert rig.engine.retention.trims.entries_expired_early == early
+    said = [each for each in caplog.records if each.message == "messages removed before their age"]
+    assert sum(each.__dict__["count"] for each in said) == early
+    assert {each.__dict__["topic"] for each in said} == {"audit"}
+    assert all(cause in each.__dict__["cause"] for each in said)
 
 
 def test_for_ever_is_for_ever() -> None:
@@ -142,7 +235,7 @@ def test_what_is_unread_stays_until_the_disk_is_nearly_full() -> None:
     rig.engine.store.disk.look(Space(5, 100))
     pass_by(rig, MINUTE_MS)
     assert left(rig, "short") < unread
-    assert rig.engine.retention.entries_expired_unread > 0
+    assert rig.engine.retention.trims.entries_expired_unread > 0
 
 
 def test_what_is_unread_goes_at_its_age_and_it_is_said_before(
@@ -234,7 +327,7 @@ def test_a_look_at_thousands_of_queues_is_taken_in_parts() -> None:
         rig.engine.topics.ends(made)
     topic(rig, "short", MINUTE_MS)
     rig.send("m", topic="short", body=BODY)
-    looked = list(rig.engine.retention._trim(lambda _, queue: queue.first))
+    looked = list(rig.engine.retention.trims._trim(lambda topic, queue, readers: queue.first))
     assert looked == [TRIM_ROWS * ROW_COST]
     pass_by(rig, 2 * MINUTE_MS)
     assert left(rig, "short") == 0

@@ -7,6 +7,7 @@ from latermq_broker.engine.catalog.lites import lite_key
 from latermq_broker.engine.retention import withheld
 from latermq_broker.engine.state.model import Delivered, OnDead, Outgoing, ReceiveRequest, TopicType
 from latermq_broker.engine.views.message_life import LifeState
+from latermq_broker.store.files import Space
 from latermq_broker.store.records.lease_records import (
     NO_QUEUE,
     ORDERED_KEEP,
@@ -23,9 +24,15 @@ MINUTE_MS = 60_000
 
 
 class HoldRig(EngineRig):
-    def __init__(self, *, held_max: int = 1_000, on_dead: OnDead = OnDead.PARK) -> None:
+    def __init__(
+        self,
+        *,
+        held_max: int = 1_000,
+        on_dead: OnDead = OnDead.PARK,
+        unread_ms: int = MINUTE_MS,
+    ) -> None:
         super().__init__(
-            store=short_store(retention_ms=MINUTE_MS),
+            store=short_store(retention_ms=MINUTE_MS, unread_retention_ms=unread_ms),
             delivery=DeliveryConfig(held_messages_max=held_max, auto_renew_lease_ms=10 * MINUTE_MS),
         )
         self.engine.groups.create(
@@ -48,12 +55,14 @@ class HoldRig(EngineRig):
         self.engine.forward("billing", first.handle, self.now_ms)
         assert self.names() == []
 
-    def expire(self, topic: str = "filler") -> None:
-        """Everything that may go goes."""
+    def expire(self, topic: str = "filler", *, full: bool = False) -> None:
+        """Everything that may go goes; `full`: on a disk that is nearly full."""
         for step in range(80):
             if step == 40:
                 self.advance(MINUTE_MS)
             self.send("f", topic=topic, body=b"x" * 1_000)
+        if full:
+            self.engine.store.disk.look(Space(8 << 20, 100 << 20))
         self.retain()
         assert self.engine.queues.ends("orders", 0).earliest_offset == 3
         check_uses(self.engine)
@@ -94,15 +103,75 @@ def test_what_is_held_behind_a_lease_comes_when_it_may() -> None:
     assert rig.names() == ["a2"]
 
 
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_what_no_receive_looked_at_is_kept_by_its_message_group(
+    checkpoint: bool, full: bool
+) -> None:
+    """At the age for what is unread, and on a disk that is nearly full."""
+    rig = HoldRig(on_dead=OnDead.SKIP, unread_ms=0 if full else MINUTE_MS)
+    rig.put("a1", "a2", "b3")
+    (first,) = rig.receive(count=1, push=True)
+    rig.expire(full=full)
+    assert rig.engine.retention.trims.entries_expired_unread == 1  # b3: nothing withheld it
+    rig.restarted(checkpoint=checkpoint)
+    assert rig.names() == []
+    assert rig.ack(first) == [True]
+    (second,) = rig.receive()
+    assert (second.sys, second.rest, second.attempt) == (b"a2", b"a2" * 20, 1)
+
+
+def test_what_waits_for_its_retry_keeps_those_behind_it_for_each_group() -> None:
+    rig = HoldRig(on_dead=OnDead.SKIP)
+    rig.engine.groups.create(
+        "audit", fifo=True, max_attempts=0, backoff=None, now_ms=rig.now_ms, on_dead=OnDead.SKIP
+    )
+    rig.put("a1", "b2", "a3")
+    (one,) = rig.receive("billing", count=1, lease_ms=10 * MINUTE_MS)
+    rig.engine.change_invisible("billing", one.handle, 10 * MINUTE_MS, rig.now_ms)
+    (other,) = rig.receive("audit", count=1, push=True)
+    rig.expire()
+    rig.restarted(checkpoint=False)
+    assert rig.ack(other, group="audit") == [True]
+    assert rig.names("audit") == ["a3"]
+    rig.advance(10 * MINUTE_MS)
+    assert rig.names("billing") == ["a1", "a3"]
+
+
+def test_many_that_no_receive_looked_at_are_read_a_slice_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(withheld, "READS_MAX", 1)
+    monkeypatch.setattr(withheld, "KEEP_ROWS", 1)
+    rig = HoldRig(on_dead=OnDead.SKIP)
+    rig.engine.retention.step_cost = 1
+    rig.put("a1", "a2", "a3")
+    (first,) = rig.receive(count=1, push=True)
+    rig.expire()
+    rig.restarted(checkpoint=False)
+    assert rig.ack(first) == [True]
+    assert rig.names() == ["a2", "a3"]
+
+
+def test_what_no_receive_looked_at_is_bounded_too() -> None:
+    rig = HoldRig(held_max=1, on_dead=OnDead.SKIP)
+    rig.put("a1", "a2", "a3")
+    (first,) = rig.receive(count=1, push=True)
+    rig.expire()
+    assert rig.engine.retention.trims.entries_expired_unread == 1
+    assert rig.ack(first) == [True]
+    assert rig.names() == ["a2"]
+
+
 def test_what_may_go_on_and_is_not_asked_for_expires() -> None:
     rig = HoldRig(on_dead=OnDead.SKIP)
     rig.put("a1", "a2", "a3")
     (first,) = rig.receive(count=1)
     assert rig.names() == []
     assert rig.ack(first) == [True]
-    before = rig.engine.retention.entries_expired_unread
+    before = rig.engine.retention.trims.entries_expired_unread
     rig.expire()
-    assert rig.engine.retention.entries_expired_unread == before + 2
+    assert rig.engine.retention.trims.entries_expired_unread == before + 2
     assert rig.names() == []
 
 

@@ -1,7 +1,9 @@
 """Copies what is still needed of an old segment to the end of the log, so that it can go.
 
-A survey finds every user of the segment: timers, deliveries, queue entries, attempts. If what they
-need is little, each needed message is written once more, whole, in a MOVE record that names all its
+A survey finds every user of the segment: timers, deliveries, queue entries, attempts. Of plain
+queue entries, which no counter knows, it finds what is left in the queues: what has expired was
+trimmed before, so the topics of these keep their messages longer. If what all of them need is
+little, each needed message is written once more, whole, in a MOVE record that names all its
 users; an attempts' list becomes one record. Both are generators that yield what a bit of work cost,
 in bytes written or what takes as long. Users that come or go in between are no harm: one that is
 gone is left out, one that is new is found by the next survey.
@@ -10,8 +12,10 @@ gone is left out, one that is new is found by the next survey.
 from collections.abc import Callable, Generator, Iterator
 from typing import Final
 
+from latermq_broker.catalog.catalog import Topic
 from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.outcome.attempts import Attempts
+from latermq_broker.engine.retention.segment_times import SegmentTimes
 from latermq_broker.engine.send.transactions import write_rollback
 from latermq_broker.engine.state.segment_use import QueueKey
 from latermq_broker.engine.state.state import EngineState
@@ -37,6 +41,7 @@ LOOK_COST: Final = 32
 TIMER_COST: Final = 8  # of a timer looked at: most are passed over in one go
 RECORD_COST: Final = 1_024  # of a MOVE beside its bytes
 USERS_MAX: Final = 256  # of one MOVE; a message with more is copied more often
+MOVED_ENTRIES_MAX: Final = 1 << 18  # in all queues, 40 bytes each in memory; more keep segments
 
 
 class _Users:
@@ -67,10 +72,17 @@ class _Survey:
 class RollForward:
     """See the module. The counters are since the start."""
 
-    def __init__(self, state: EngineState, journal: Journal, attempts: Attempts) -> None:
+    def __init__(
+        self, state: EngineState, journal: Journal, attempts: Attempts, times: SegmentTimes
+    ) -> None:
         self.messages_moved = 0
         self.bytes_moved = 0
         self.histories_moved = 0
+        self.too_much_of: Topic | None = None
+        """The topic that keeps its messages longer, and of which the last segment that could not
+        be emptied had too much; None: of other users."""
+        self.moved_entries_max = MOVED_ENTRIES_MAX
+        self._times = times
         self._state = state
         self._journal = journal
         self._attempts = attempts
@@ -86,18 +98,21 @@ class RollForward:
         Raises CorruptRecordError, DamagedQueueError, StoreFullError; what was moved is moved.
         """
         state = self._state
+        self.too_much_of = None
+        if not self.affordable(segment):
+            return False
         for _ in range(ROUNDS_MAX):
-            if state.uses.at(segment.base).empty:
-                return True
             state.timers_touched = set()
             survey = yield from self._survey(segment)
             if survey is None:
                 return False
+            if not survey.users and state.uses.at(segment.base).empty:
+                return True
             for position, users in sorted(survey.users.items()):  # equal times stay in order
                 yield from self._move(position, users, now_ms)
             for delivery_id in survey.chains:
                 yield self._move_history(segment, delivery_id, now_ms())
-        return state.uses.at(segment.base).empty
+        return False
 
     def _limit(self, segment: Segment) -> int:
         low = self._state.store.disk.low
@@ -116,7 +131,12 @@ class RollForward:
                 if survey.live_bytes > limit:
                     return None
                 yield cost
-        return survey if survey.live_bytes <= limit else None
+        for cost in self._kept_longer(segment, survey):
+            if survey.live_bytes > limit:
+                return None
+            yield cost
+        self.too_much_of = None
+        return survey
 
     def _deliveries(self, segment: Segment, survey: _Survey) -> Iterator[int]:
         use = self._state.uses.at(segment.base)
@@ -146,6 +166,35 @@ class RollForward:
                 yield SLICE * LOOK_COST
                 if state.catalog.topic_by_id(key[0]) is None:
                     break  # deleted meanwhile
+
+    def _kept_longer(self, segment: Segment, survey: _Survey) -> Iterator[int]:
+        """Find the plain entries that are left in queues, topic by topic."""
+        state = self._state
+        moved = 0
+        begun_ms, written_ms = self._times.begun_ms(segment), self._times.written_ms(segment)
+        for key in state.store.queue_keys():
+            yield LOOK_COST
+            self.too_much_of = topic = state.catalog.topic_by_id(key[0])
+            if topic is None or topic.internal:
+                continue
+            queue = state.queue(*key)
+            moved += len(queue.moved)
+            if queue.first == queue.next or queue.time_ms(queue.first) > written_ms:
+                continue
+            offset = queue.offset_at(begun_ms)
+            while offset < queue.next and queue.time_ms(offset) <= written_ms:
+                for entry in queue.scan(offset, SLICE):
+                    own = not entry.flags and entry.length
+                    if own and segment.base <= entry.position < segment.end:
+                        survey.at(entry.position, entry.length).entries.append((key, offset))
+                        moved += 1
+                    offset += 1
+                if moved > self.moved_entries_max:
+                    survey.live_bytes += segment.size
+                yield SLICE * LOOK_COST
+                if state.catalog.topic_by_id(key[0]) is None:
+                    break  # deleted meanwhile
+                offset = max(offset, queue.first)
 
     def _timers(self, segment: Segment, survey: _Survey) -> Iterator[int]:
         if not self._state.uses.at(segment.base).timers:

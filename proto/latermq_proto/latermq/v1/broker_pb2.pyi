@@ -59,7 +59,7 @@ class BrokerDisk(_message.Message):
     def __init__(self, state: _Optional[_Union[DiskState, str, int]] = ..., free_bytes: _Optional[int] = ..., total_bytes: _Optional[int] = ..., needed_bytes: _Optional[int] = ..., sends_refused: _Optional[int] = ..., full_count: _Optional[int] = ...) -> None: ...
 
 class BrokerRetention(_message.Message):
-    __slots__ = ("retention_ms", "retention_bytes", "dead_letter_retention_ms", "segments_dropped", "bytes_dropped", "entries_expired", "entries_expired_unread", "messages_moved", "bytes_moved", "histories_moved", "segments_kept", "drops_postponed", "early_drops", "unread_retention_ms", "kept_unread_bytes", "kept_for_group", "kept_for_topic", "kept_until_ms", "topics_with_own_retention", "kept_longer_bytes", "unread_going_soon")
+    __slots__ = ("retention_ms", "retention_bytes", "dead_letter_retention_ms", "segments_dropped", "bytes_dropped", "entries_expired", "entries_expired_unread", "messages_moved", "bytes_moved", "histories_moved", "segments_kept", "drops_postponed", "early_drops", "unread_retention_ms", "kept_unread_bytes", "kept_for_group", "kept_for_topic", "kept_until_ms", "topics_with_own_retention", "kept_longer_bytes", "entries_expired_early", "unread_going_soon")
     RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
     RETENTION_BYTES_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTER_RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
@@ -80,6 +80,7 @@ class BrokerRetention(_message.Message):
     KEPT_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
     TOPICS_WITH_OWN_RETENTION_FIELD_NUMBER: _ClassVar[int]
     KEPT_LONGER_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_EXPIRED_EARLY_FIELD_NUMBER: _ClassVar[int]
     UNREAD_GOING_SOON_FIELD_NUMBER: _ClassVar[int]
     retention_ms: int
     retention_bytes: int
@@ -101,8 +102,9 @@ class BrokerRetention(_message.Message):
     kept_until_ms: int
     topics_with_own_retention: int
     kept_longer_bytes: int
+    entries_expired_early: int
     unread_going_soon: int
-    def __init__(self, retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., dead_letter_retention_ms: _Optional[int] = ..., segments_dropped: _Optional[int] = ..., bytes_dropped: _Optional[int] = ..., entries_expired: _Optional[int] = ..., entries_expired_unread: _Optional[int] = ..., messages_moved: _Optional[int] = ..., bytes_moved: _Optional[int] = ..., histories_moved: _Optional[int] = ..., segments_kept: _Optional[int] = ..., drops_postponed: _Optional[int] = ..., early_drops: _Optional[int] = ..., unread_retention_ms: _Optional[int] = ..., kept_unread_bytes: _Optional[int] = ..., kept_for_group: _Optional[str] = ..., kept_for_topic: _Optional[str] = ..., kept_until_ms: _Optional[int] = ..., topics_with_own_retention: _Optional[int] = ..., kept_longer_bytes: _Optional[int] = ..., unread_going_soon: _Optional[int] = ...) -> None: ...
+    def __init__(self, retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., dead_letter_retention_ms: _Optional[int] = ..., segments_dropped: _Optional[int] = ..., bytes_dropped: _Optional[int] = ..., entries_expired: _Optional[int] = ..., entries_expired_unread: _Optional[int] = ..., messages_moved: _Optional[int] = ..., bytes_moved: _Optional[int] = ..., histories_moved: _Optional[int] = ..., segments_kept: _Optional[int] = ..., drops_postponed: _Optional[int] = ..., early_drops: _Optional[int] = ..., unread_retention_ms: _Optional[int] = ..., kept_unread_bytes: _Optional[int] = ..., kept_for_group: _Optional[str] = ..., kept_for_topic: _Optional[str] = ..., kept_until_ms: _Optional[int] = ..., topics_with_own_retention: _Optional[int] = ..., kept_longer_bytes: _Optional[int] = ..., entries_expired_early: _Optional[int] = ..., unread_going_soon: _Optional[int] = ...) -> None: ...
 
 class BrokerWaiting(_message.Message):
     __slots__ = ("delayed", "in_flight", "backoff", "ready_retries", "half_messages")
