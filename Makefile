@@ -241,6 +241,13 @@ unit: $(READY) ## tests without a socket or a sleep
 property: $(READY) ## the core against models, by hypothesis
 	$(PYTEST) --numprocesses=auto -o timeout=300 tests/property
 
+# SEED has a default for others; here a new one is drawn unless it was asked for.
+SECONDS ?= 600
+.PHONY: models
+models: $(READY) ## the same by random seeds, on all cores: a finding ends it with 1 (SECONDS=600 SEED=… REPEAT="…")
+	@PYTHONPATH=$(TESTS_PATH) $(BIN)/python -m property.models \
+		$(if $(REPEAT),--repeat $(REPEAT),--seconds $(SECONDS) $(if $(filter file,$(origin SEED)),,--seed $(SEED)))
+
 .PHONY: abuse
 abuse: $(READY) ## attacks on a broker process: memory, a neighbour, recovery (ALL=1: variations; PAGE=1: the table)
 	@if [ -n "$(PAGE)" ]; then PYTHONPATH=$(TESTS_PATH) $(BIN)/python -m abuse.run --page; \

@@ -15,8 +15,10 @@ pytest_plugins = ["latermq.testing.plugin"]
 # Ctrl-C on processes of theirs; from here on those get it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long an example takes says how busy the machine is; `timeout` ends what hangs.
-settings.register_profile("latermq", deadline=None)
+# The same examples each time, on every machine: `make models` has others. How long an example takes
+# says how busy the machine is; `timeout` ends what hangs.
+settings.register_profile("latermq", settings.get_profile("ci"), deadline=None)
+settings.register_profile("seeded", settings.get_profile("ci"), deadline=None, derandomize=False)
 settings.load_profile("latermq")
 
 refuse_patches()
@@ -34,7 +36,9 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return machine.workers(config.getoption("--workers-per-core"))
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--hypothesis-seed", None) is not None:
+        settings.load_profile("seeded")  # else the seed would mean nothing
     machine.patience()  # measured here, before the workers make the machine busy; they inherit it
 
 
