@@ -60,8 +60,8 @@ def models_in(module_name: str) -> list[Model]:
         if not isinstance(member, type):
             is_model = is_hypothesis_test(member)
         else:
-            machine = issubclass(member, RuleBasedStateMachine)
-            is_model = machine and member is not RuleBasedStateMachine and member.TestCase in cases
+            machine: Any = member
+            is_model = issubclass(member, RuleBasedStateMachine) and machine.TestCase in cases
         if is_model:
             found.append(Model(module_name, name))
     return sorted(found)
@@ -78,7 +78,7 @@ def look(model: Model, seed: int, seconds: float) -> Finding:
     module = import_module(model.module)
     member: Any = getattr(module, model.name)
     until_s = time.monotonic() + seconds
-    if not isinstance(member, type):
+    if is_hypothesis_test(member):
         hunted = hunt_property(member, seed, 1_000, until_s)
     else:
         how = member.TestCase.settings

@@ -27,6 +27,8 @@ AGES: Final = "property.test_ages_model:AgesMachine"
 SIMULATED: Final = "simulation"
 STANDSTILL: Final = "tests/unit/engine/test_standstill.py"
 SECOND_VERBS: Final = "tests/unit/engine/test_second_verbs.py"
+IDENTITY: Final = "tests/unit/engine/test_identity.py"
+REWOUND: Final = "tests/unit/engine/test_redrive_rewound.py"
 BOUNDS: Final = "tests/unit/edge/test_config_bounds.py"
 EXAMPLES_MAX: Final = 600
 HISTORIES_MAX: Final = 60
@@ -185,10 +187,55 @@ MUTATIONS: Final = (
         "a letter of a life in a topic made anew says that it is of that topic",
         ANEW,
         "engine/outcome/attempts.py",
-        "        message = origin_of(state, delivery)\n",
-        "        message = type(origin_of(state, delivery))(\n"
+        "        message = delivery.origin\n",
+        "        message = type(delivery.origin)(\n"
         "            topic.id, delivery.queue_id, delivery.offset\n"
         "        )\n",
+    ),
+    Mutation(
+        "a copy in another topic is told, once its entry expired, to be the letter's message",
+        IDENTITY,
+        "engine/outcome/attempts.py",
+        "        message = delivery.origin\n",
+        "        from latermq_broker.engine.state.standing import origin_told_by_letter as told\n"
+        "        message = delivery.origin\n"
+        "        if message.offset < state.queue(topic.id, message.queue_id).first:\n"
+        "            message, _ = told(state, delivery.position, topic.id) or (message, 0)\n",
+    ),
+    Mutation(
+        "a redrive does not say of which message it is",
+        IDENTITY,
+        "engine/journal/apply_deliveries.py",
+        "            origin_topic_id=origin.topic_id,\n",
+        "            origin_topic_id=redrive.topic_id,\n",
+    ),
+    Mutation(
+        "which message a delivery is of is in no checkpoint",
+        IDENTITY,
+        "delivery/section.py",
+        "    return DeliveryKey._make((*fields[:3], *fields[4:], fields[3]))\n",
+        "    return DeliveryKey._make((*fields[:3], *fields[4:7], 0, 0, 0))\n",
+    ),
+    Mutation(
+        "a story tells of a letter from before the group was moved back",
+        REWOUND,
+        "engine/views/message_life.py",
+        "letter is None or self._given_anew(subscription, message, letter)",
+        "letter is None",
+    ),
+    Mutation(
+        "a story tells of a redrive, though the group was moved back",
+        REWOUND,
+        "engine/views/message_life.py",
+        "        if delivery is not None and delivery.redrive:\n",
+        "        if delivery is not None and letter is not None:\n",
+    ),
+    Mutation(
+        "where a group was moved back to is in no checkpoint",
+        REWOUND,
+        "engine/checkpoint/snapshot.py",
+        '        "rewinds": _pack_rewinds(state),\n',
+        '        "rewinds": b"",\n',
     ),
     Mutation(
         "UpdateOffset backwards leaves leases alive",
@@ -273,8 +320,8 @@ MUTATIONS: Final = (
         "a letter of a reader of %DLQ% loses its redrives",
         ANEW,
         "engine/outcome/attempts.py",
-        "        if before.dlq_topic_id == topic.id:\n",
-        "        if topic.internal:\n",
+        "        if not delivery.redrive and before.dlq_topic_id == delivery.topic_id:\n",
+        "        if self._state.catalog.topic_by_id(delivery.topic_id).internal:\n",
     ),
     Mutation(
         "a pull of %DLQ% gives redriven and dropped letters",
@@ -309,7 +356,7 @@ MUTATIONS: Final = (
         "the story of a message tells what a letter of the topic that was does",
         SECOND_VERBS,
         "engine/state/standing.py",
-        "        if origin_of(state, delivery) == message:\n",
+        "        if delivery.origin == message:\n",
         "        if delivery:\n",
     ),
     Mutation(

@@ -85,6 +85,10 @@ class ProgressRules(Bench):
             return
         if held.unsure:  # a lease that a restart may have ended: nobody has looked since
             return
+        if held.state in ("leased", "backoff", "ready"):
+            came = held.letter.state if held.letter is not None else ""
+            redriven = told.dead_state is DeadState.REDRIVEN
+            assert redriven == (came == "redriven"), "its story tells of another life"
         if held.state == "fresh":
             assert told.state in (LifeState.READY, LifeState.HELD)
         elif held.state == "ready" and not held.attempt:

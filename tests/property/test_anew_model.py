@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from latermq_broker.config.config import CatalogConfig, DeliveryConfig
+from latermq_broker.delivery.leases.lease import Delivery
 from latermq_broker.engine.catalog.lites import lite_key
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.outcome.attempts import stored_slices
@@ -30,6 +31,8 @@ from latermq_broker.engine.state.model import (
 )
 from latermq_broker.engine.views.message_life import LifeState
 from latermq_broker.errors import RequestError
+from latermq_broker.store.records.record import RecordType
+from latermq_broker.store.records.retention_records import DROP_TRIM, DropPayload, TrimmedQueue
 from latermq_proto.apache.rocketmq.v2.definition_pb2 import SystemProperties
 from support.engine_facts import facts
 from support.engine_rig import EngineRig, do_due
@@ -287,6 +290,44 @@ class AnewMachine(AnewRules):
         if self.owed and here:
             self.what_is_owed_comes_here()
 
+    @rule(draw=st.data(), topic=st.sampled_from(TOPICS), whole=st.booleans())
+    def expire(self, draw: st.DataObject, topic: str, whole: bool) -> None:
+        """What was given stays in hand without its entry; what the broker withholds is kept."""
+        known = self.engine.catalog.topic(topic)
+        assert known is not None
+        state, trimmed = self.engine._state, []
+        for queue_id in range(known.queue_count):
+            queue = state.queue(known.id, queue_id)
+            first = queue.next if whole else draw.draw(st.integers(queue.first, queue.next))
+            if first > queue.first:
+                trimmed.append(TrimmedQueue(known.id, queue_id, first))
+        if trimmed:
+            while self.engine.retention._withheld.keep(trimmed, self.rig.now_ms):
+                """Some of them at a time."""
+            payload = DropPayload(DROP_TRIM, queues=tuple(trimmed))
+            self.engine.retention._journal.write(RecordType.DROP, payload, self.rig.now_ms)
+            self.engine.write()
+
+    @rule(
+        draw=st.data(),
+        group=st.sampled_from(GROUPS),
+        topics=st.permutations(TOPICS),
+        reads_both=st.booleans(),
+    )
+    def a_copy_dies_behind_its_entry(
+        self, draw: st.DataObject, group: str, topics: list[str], reads_both: bool
+    ) -> None:
+        """A letter goes to another topic, is given there, expires there, and dies."""
+        first, second = topics
+        self.some_die(group, first, [*KEYS])
+        if reads_both:
+            self.receive(group, first)
+        self.redrive(draw, group, second)
+        self.receive(group, second)
+        self.expire(draw, second, True)
+        self.all_fail()
+        self.redrive(draw, group, "")
+
     @rule(draw=st.data(), group=st.sampled_from(GROUPS), topic=st.sampled_from(TOPICS))
     def set_back(self, draw: st.DataObject, group: str, topic: str) -> None:
         """It is given again what its letters hold, too, but not of topics that had the name."""
@@ -317,11 +358,20 @@ class AnewMachine(AnewRules):
     def no_message_is_in_hand_twice(self) -> None:
         state = self.engine._state
         held = [
-            (one.group_id, one.topic_id, name_of(stored_slices(state.read(one.position))[1]))
+            (one.group_id, one.topic_id, self.message_of(one))
             for one in state.leases.deliveries.values()
         ]
         held = [one for one in held if one[2] not in self.copied]
         assert len(held) == len(set(held)), "redriven, and given again"
+
+    def message_of(self, delivery: Delivery) -> str:
+        """Name the message of a delivery, for which its id will do; but in a dead-letter topic,
+        where several letters may be of one message, each letter is one of its own."""
+        state = self.engine._state
+        name = name_of(stored_slices(state.read(delivery.position))[1])
+        topic = state.catalog.topic_by_id(delivery.topic_id)
+        assert topic is not None
+        return f"letter {delivery.offset} of {name}" if topic.internal else name
 
     @rule(draw=st.data(), group=st.sampled_from(GROUPS))
     def drop(self, draw: st.DataObject, group: str) -> None:

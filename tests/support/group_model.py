@@ -94,6 +94,7 @@ class Held:
         self.state, self.attempt, self.handle = "fresh", 0, ""
         self.withheld = self.maybe = False
         self.past, self.ended = [], []
+        self.letter = None  # it is of an earlier life
 
     def hold_until(self, deadline_ms: int) -> None:
         """A renewed lease, which is looked at a while before."""

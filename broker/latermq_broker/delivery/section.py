@@ -3,8 +3,9 @@
     0       4     8       12       16     20  24        40       little-endian
     | format| rows| places| holders| ready| pad| places… | holders… | columns… | ready…
 
-    places     {group u32, topic u32, queue u16, pad u16, offset's high half u32, tag hash u64,
-               order key u64}
+    places     {group u32, topic u32, queue u16, redrive u16, offset's high half u32, tag hash u64,
+               order key u64, origin's topic u32, origin's queue u16, pad u16}; the three of what
+               was not redriven are 0. Format 1 has a pad for redrive, and ends with the order key
     holders    {client u64, auto_renew u8, 7 pad}; place and holder 0 are not written
     columns    of `slab.KEPT_COLUMNS`, in that order, `rows` numbers each; a row in state 0 is free
     ready      rows, u32 each: those in the state READY, lane by lane, in the order of their lane
@@ -24,15 +25,18 @@ from latermq_broker.delivery.leases.columns import NUMBER_BYTES, Numbers, number
 from latermq_broker.delivery.leases.lease import IN_HAND, STATES, Delivery, State
 from latermq_broker.delivery.leases.leases import Leases
 from latermq_broker.delivery.leases.renewals import margin_ms
-from latermq_broker.delivery.leases.shared import DeliveryKey, Holder
+from latermq_broker.delivery.leases.shared import DeliveryKey, Holder, Origin
 from latermq_broker.delivery.leases.slab import KEPT_COLUMNS, Slab
 from latermq_broker.errors import UnsupportedFormatError
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+_WITHOUT_ORIGIN: Final = 1  # the format that says of no delivery that it was redriven: only read
 _HEAD: Final = struct.Struct("<IIIII4x")
 assert _HEAD.size == 24
-_PLACE: Final = struct.Struct("<IIHxxIQQ")
-assert _PLACE.size == 32
+_PLACE: Final = struct.Struct("<IIHHIQQIHxx")
+assert _PLACE.size == 40
+_OLD_PLACE: Final = struct.Struct("<IIHxxIQQ")
+assert _OLD_PLACE.size == 32
 _HOLDER: Final = struct.Struct("<QB7x")
 assert _HOLDER.size == 16
 _SPARSE: Final = 8  # free rows are left out when there are so many times more rows than deliveries
@@ -69,12 +73,18 @@ def encode_leases(leases: Leases, ready: Iterable[Delivery]) -> bytes:
     return b"".join(
         (
             _HEAD.pack(FORMAT, len(rows), len(places), len(holders), len(in_lanes)),
-            *(_PLACE.pack(*place) for place in places),
+            *map(_packed_place, places),
             *(_HOLDER.pack(holder.client, holder.auto_renew) for holder in holders),
             *(_picked(slab, name, rows) for name in KEPT_COLUMNS),
             swapped("I", in_lanes.tobytes()),
         )
     )
+
+
+def says_redriven(section: bytes) -> bool:
+    """Tell whether the section says which deliveries were redriven: format 1 does not."""
+    format_: int = _HEAD.unpack_from(section)[0]
+    return format_ != _WITHOUT_ORIGIN
 
 
 def decode_leases(leases: Leases, section: bytes, name_of: ClientNames) -> list[Delivery]:
@@ -83,14 +93,17 @@ def decode_leases(leases: Leases, section: bytes, name_of: ClientNames) -> list[
     Raises UnsupportedFormatError, before anything changed.
     """
     format_, rows, place_count, holder_count, ready_count = _HEAD.unpack_from(section)
-    if format_ != FORMAT:
+    if format_ not in (FORMAT, _WITHOUT_ORIGIN):
         raise UnsupportedFormatError(
             f"the deliveries of this checkpoint have format {format_}, this version reads "
-            f"{FORMAT}: start the newer version of latermq; nothing was changed"
+            f"{_WITHOUT_ORIGIN} and {FORMAT}: start the newer version of latermq; nothing was "
+            "changed"
         )
     at = _HEAD.size
-    packed = section[at : (at := at + place_count * _PLACE.size)]
-    places = map(DeliveryKey._make, _PLACE.iter_unpack(packed))
+    layout = _PLACE if format_ == FORMAT else _OLD_PLACE
+    packed = section[at : (at := at + place_count * layout.size)]
+    unpack = _place if format_ == FORMAT else _old_place
+    places = [unpack(fields) for fields in layout.iter_unpack(packed)]
     packed = section[at : (at := at + holder_count * _HOLDER.size)]
     holders = [
         _holder(client, auto_renew, name_of) for client, auto_renew in _HOLDER.iter_unpack(packed)
@@ -119,6 +132,19 @@ def decode_old_leases(
             ready.append(delivery)
     _arm_again(leases)
     return ready
+
+
+def came_by_redrive(leases: Leases, delivery: Delivery, origin: Origin, redrive: int) -> None:
+    """Note, as format 1 does not: the delivery is the `redrive`-th, from 1, of that message."""
+    slab, row = leases.slab, delivery.row
+    assert redrive > 0
+    assert delivery.offset == origin.offset
+    number = slab.place[row]
+    place = slab.places.values[number]._replace(
+        origin_topic_id=origin.topic_id, origin_queue_id=origin.queue_id, redrive=redrive
+    )
+    slab.place[row] = slab.places.hold(place)
+    slab.places.release(number)
 
 
 def census(leases: Leases) -> Census:
@@ -181,6 +207,23 @@ def _decode_old(
     leases.slab.deadline_ms[delivery.row] = deadline_ms
     leases.slab.state[delivery.row] = state_number
     return delivery
+
+
+def _packed_place(place: DeliveryKey) -> bytes:
+    group_id, topic_id, queue_id, high, tag_hash, order_key, origin_topic_id, origin_queue_id, n = (
+        place
+    )
+    return _PLACE.pack(
+        group_id, topic_id, queue_id, n, high, tag_hash, order_key, origin_topic_id, origin_queue_id
+    )
+
+
+def _place(fields: tuple[int, ...]) -> DeliveryKey:
+    return DeliveryKey._make((*fields[:3], *fields[4:], fields[3]))
+
+
+def _old_place(fields: tuple[int, ...]) -> DeliveryKey:
+    return DeliveryKey._make((*fields, 0, 0, 0))
 
 
 def _holder(client: int, auto_renew: int, name_of: ClientNames) -> Holder:

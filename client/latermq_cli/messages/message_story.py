@@ -175,20 +175,23 @@ def _group_words(
     again = ""
     if fate.dead_state == dead_pb2.REDRIVEN:
         again = f"; redriven, it was dead letter {fate.dead_offset}"
+    elif fate.dead_state == dead_pb2.DEAD:
+        again = f"; dead letter {fate.dead_offset} of an earlier delivery is still there"
     holder = f" by {fate.client_id}" if fate.client_id else ""
     match fate.state:
         case message_pb2.READY if life.expired:
-            return "never delivered: it expired first"
+            return f"never delivered: it expired first{again}"
         case message_pb2.READY if fate.ahead_count:
-            return f"ready; {counted(fate.ahead_count, 'message')} before it in its queue"
+            return f"ready; {counted(fate.ahead_count, 'message')} before it in its queue{again}"
         case message_pb2.READY:
-            return "ready; the next of its queue"
+            return f"ready; the next of its queue{again}"
         case message_pb2.LEASED:
             return (
                 f"leased{holder}, {attempt}; the lease ends {_when(fate.until_ms, telling)}{again}"
             )
         case message_pb2.WAITS_RETRY if not fate.attempt:
-            return f"given back, no attempt counted; waits until {_when(fate.until_ms, telling)}"
+            waits = f"waits until {_when(fate.until_ms, telling)}"
+            return f"given back, no attempt counted; {waits}{again}"
         case message_pb2.WAITS_RETRY:
             waits = f"waits for the next until {_when(fate.until_ms, telling)}"
             return f"failed, {attempt}; {waits}{again}"
@@ -199,9 +202,9 @@ def _group_words(
         case message_pb2.HELD:
             behind = counted(fate.ahead_count, "message")
             why = ", which is parked behind a dead letter" if fate.parked else ""
-            return f"waits its turn: {behind} before it in its message group{why}"
+            return f"waits its turn: {behind} before it in its message group{why}{again}"
         case message_pb2.DONE:
-            return "done: acknowledged, or not wanted by the group's filter"
+            return f"done: acknowledged, or not wanted by the group's filter{again}"
         case message_pb2.DIED:
             return _death_words(fate, telling)
     return "not known: the group holds too many messages to look through"

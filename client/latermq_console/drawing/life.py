@@ -75,13 +75,15 @@ def _words(life: message_pb2.GroupLife, *, expired: bool) -> str:
     attempt = f"attempt {counted_of(life.attempt, life.max_attempts)}"
     letter = f"dead letter {life.dead_offset}"
     again = f"; it was {letter}" if life.dead_state == dead_pb2.REDRIVEN else ""
+    if life.dead_state == dead_pb2.DEAD:
+        again = f"; {letter} of an earlier delivery is still there"
     match life.state:
         case message_pb2.READY if expired:
-            return "never delivered: it expired first"
+            return f"never delivered: it expired first{again}"
         case message_pb2.READY if life.ahead_count:
-            return f"{counted(life.ahead_count, 'message')} before it in its queue"
+            return f"{counted(life.ahead_count, 'message')} before it in its queue{again}"
         case message_pb2.READY:
-            return "the next of its queue"
+            return f"the next of its queue{again}"
         case message_pb2.LEASED:
             holder = f" with {life.client_id}" if life.client_id else ""
             return f"{attempt}{holder}{again}"
@@ -95,9 +97,10 @@ def _words(life: message_pb2.GroupLife, *, expired: bool) -> str:
             return f"after {attempt}{again}"
         case message_pb2.HELD:
             parked = ", which is parked behind a dead letter" if life.parked else ""
-            return f"{counted(life.ahead_count, 'message')} before it in its message group{parked}"
+            ahead = f"{counted(life.ahead_count, 'message')} before it in its message group"
+            return f"{ahead}{parked}{again}"
         case message_pb2.DONE:
-            return "acknowledged, or not wanted by the group's filter"
+            return f"acknowledged, or not wanted by the group's filter{again}"
         case message_pb2.DIED if life.dead_state == dead_pb2.REDRIVEN:
             return f"was {letter}; redriven, and no longer with the group"
         case message_pb2.DIED if life.dead_state == dead_pb2.DROPPED:

@@ -53,6 +53,14 @@ def said(expired: bool = False, **group: Any) -> str:
         ),
         ({"state": m.DONE}, "done: acknowledged, or not wanted by the group's filter"),
         (
+            {"state": m.DONE, "dead_state": dead.DEAD, "dead_offset": 4},
+            "wanted by the group's filter; dead letter 4 of an earlier delivery is still there",
+        ),
+        (
+            {"state": m.READY, "dead_state": dead.DEAD, "dead_offset": 4},
+            "ready; the next of its queue; dead letter 4 of an earlier delivery is still there",
+        ),
+        (
             {"state": m.DIED, "dead_state": dead.DEAD, "dead_at_ms": NOW_MS, "dead_offset": 7},
             "dead since 2023-11-14 22:13:20.000 (now), after 2 attempts: dead letter 7",
         ),

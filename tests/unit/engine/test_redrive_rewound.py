@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from latermq_broker.engine.catalog.lites import lite_key
+from latermq_broker.engine.catalog.lites import Begin, Beginning, lite_key
 from latermq_broker.engine.state.model import (
     DeadState,
     Delivered,
@@ -12,6 +12,7 @@ from latermq_broker.engine.state.model import (
     ReceiveRequest,
     TopicType,
 )
+from latermq_broker.engine.views.message_life import GroupLife, LifeState
 from latermq_broker.errors import PreconditionFailedError
 from support.engine_facts import facts
 from support.engine_rig import EngineRig
@@ -160,3 +161,62 @@ def test_what_others_hold_is_not_in_the_way() -> None:
         assert rig.engine.receive(request, rig.now_ms)
     rig.redrive()
     assert [one.sys for one in rig.hear()] == [b"m1"]
+
+
+def fate(rig: RewoundRig, name: str = "m1") -> GroupLife:
+    (found,) = rig.engine.messages.by_id(name, "orders")[0]
+    (life,) = rig.engine.lives.life(found).groups
+    return life
+
+
+def everywhere(rig: RewoundRig, state: LifeState, letter: DeadState | None) -> None:
+    """Its story is the same in this life and in those that begin with a checkpoint or the log."""
+    for before in (lambda: None, rig.crash, rig.checkpoint, rig.crash):
+        before()
+        told = fate(rig)
+        assert (told.state, told.dead_state) == (state, letter)
+        assert (told.dead_offset >= 0) == (letter is not None)
+
+
+def reset_lite(rig: RewoundRig) -> None:
+    if rig.lite:
+        group = rig.engine.catalog.require_group("billing")
+        rig.engine.lites.begin(group, [ROOM], Beginning(Begin.FIRST), rig.now_ms)
+        rig.engine.write()
+    else:
+        set_back(rig)
+
+
+@pytest.mark.parametrize("back", [set_back, reset, reset_lite])
+@pytest.mark.parametrize("kind", ["plain", "fifo", "lite"])
+def test_its_story_is_that_of_its_newest_life(
+    kind: str, back: Callable[[RewoundRig], None]
+) -> None:
+    rig = RewoundRig(kind)
+    everywhere(rig, LifeState.DEAD, DeadState.DEAD)
+    back(rig)
+    everywhere(rig, LifeState.READY, DeadState.DEAD)
+    (first,) = rig.hear(1)
+    rig.engine.ack("billing", [first.handle], rig.now_ms)
+    (second,) = rig.hear(1)
+    everywhere(rig, LifeState.LEASED, DeadState.DEAD)
+    rig.engine.ack("billing", [second.handle], rig.now_ms)
+    everywhere(rig, LifeState.DONE, DeadState.DEAD)
+    rig.redrive()
+    everywhere(rig, LifeState.RETRY, DeadState.REDRIVEN)
+    redriven = next(one for one in rig.hear() if one.sys == b"m1")
+    rig.engine.ack("billing", [redriven.handle], rig.now_ms)
+    everywhere(rig, LifeState.DONE, None)
+
+
+def test_what_died_again_after_the_move_is_dead() -> None:
+    rig = RewoundRig("plain")
+    for letter in (2, 5):  # of three that die at a time the second
+        set_back(rig)
+        for one in rig.hear():
+            rig.engine.forward("billing", one.handle, rig.now_ms)
+        rig.engine.write()
+        told = fate(rig)
+        assert (told.state, told.dead_offset) == (LifeState.DEAD, letter)
+    rig.engine.groups.reset("billing", "orders", rig.now_ms + 1, rig.now_ms)  # ahead
+    assert fate(rig).state is LifeState.DEAD

@@ -28,7 +28,7 @@ lasted, so that a repeated ack is answered OK.
 from enum import IntEnum
 from typing import Final
 
-from latermq_broker.delivery.leases.shared import LOW_BITS, DeliveryKey, Holder
+from latermq_broker.delivery.leases.shared import LOW_BITS, DeliveryKey, Holder, Origin
 from latermq_broker.delivery.leases.slab import BOUNDED, KEPT_COLUMNS, RENEWALS_MAX, Slab
 
 
@@ -126,6 +126,18 @@ class Delivery:
     @property
     def offset(self) -> int:
         return self.place.offset_high << LOW_BITS | self.slab.offset[self.row]
+
+    @property
+    def origin(self) -> Origin:  # which message it is, whatever became of its queue entry
+        place = self.place
+        topic_id, queue_id = place.topic_id, place.queue_id
+        if place.redrive:
+            topic_id, queue_id = place.origin_topic_id, place.origin_queue_id
+        return Origin(topic_id, queue_id, self.offset)
+
+    @property
+    def redrive(self) -> int:  # how often the message was redriven to the group; 0: not at all
+        return self.place.redrive
 
     @property
     def tag_hash(self) -> int:

@@ -243,9 +243,15 @@ class Leases:
         length: int,
         tag_hash: int,
         order_key: int = 0,
+        origin_topic_id: int = 0,
+        origin_queue_id: int = 0,
+        redrive: int = 0,
     ) -> Delivery:
-        """Add a new delivery, READY, in no lane."""
-        place = place_of(group_id, topic_id, queue_id, offset, tag_hash, order_key)
+        """Add a new delivery, READY, in no lane; see `DeliveryKey` for the three last."""
+        place = place_of(
+            group_id, topic_id, queue_id, offset, tag_hash, order_key, origin_topic_id,
+            origin_queue_id, redrive,
+        )  # fmt: skip
         (row,) = self._new(id, (place,), (offset,), (position,), (length,), State.READY)
         slab = self.slab
         slab.holder[row] = slab.attempt[row] = slab.generation[row] = 0

@@ -24,11 +24,22 @@ class DeliveryKey(NamedTuple):
     offset_high: int = 0  # the offset's bits above LOW_BITS
     tag_hash: int = 0
     order_key: int = 0  # of its message group, where the order is kept
+    origin_topic_id: int = 0  # of the letter that was redriven; 0: read from the queue named above
+    origin_queue_id: int = 0
+    redrive: int = 0  # how often the message was redriven to this group; 0: read from its queue
 
     def is_of(self, owner: tuple[int, int]) -> bool:
         """Tell whether it is this group's on this topic; topic 0: on whichever."""
         group_id, topic_id = owner
         return self.group_id == group_id and topic_id in (0, self.topic_id)
+
+
+class Origin(NamedTuple):
+    """The identity of a message: the queue entry that it had first, in a life of a topic."""
+
+    topic_id: int
+    queue_id: int
+    offset: int
 
 
 class Holder(NamedTuple):
@@ -43,11 +54,23 @@ NOBODY: Final = Holder(0, "", False)
 
 
 def place_of(
-    group_id: int, topic_id: int, queue_id: int, offset: int, tag_hash: int, order_key: int = 0
+    group_id: int,
+    topic_id: int,
+    queue_id: int,
+    offset: int,
+    tag_hash: int,
+    order_key: int = 0,
+    origin_topic_id: int = 0,
+    origin_queue_id: int = 0,
+    redrive: int = 0,
 ) -> DeliveryKey:
-    """Name the place of the message at that offset."""
+    """Name the place of the message at that offset; `origin_topic_id` 0: read from that queue."""
     assert offset >= 0
-    where = (group_id, topic_id, queue_id, offset >> LOW_BITS, tag_hash, order_key)
+    assert (origin_topic_id != 0) == (redrive != 0)
+    where = (
+        group_id, topic_id, queue_id, offset >> LOW_BITS, tag_hash, order_key, origin_topic_id,
+        origin_queue_id, redrive,
+    )  # fmt: skip
     return tuple_new(DeliveryKey, where)
 
 

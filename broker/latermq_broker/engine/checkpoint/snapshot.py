@@ -23,6 +23,8 @@ done           handles of what is over while their leases would last: `recently_
 timers_moved   whose time an operator moved, and until when they wait: `timers_moved.py`
 lites          lite topics, and how far groups are on them: `lite_section.py`
 dedup          ids that senders gave their messages: `dedup_ids.py`
+rewinds        where groups were moved back to (`rewinds.py`), JSON [[group, topic, [[queue, lite
+               key, offset, next delivery id], …]], …]; empty without
 """
 
 import json
@@ -40,6 +42,7 @@ from latermq_broker.engine.checkpoint.leases_section import (
 from latermq_broker.engine.checkpoint.lite_section import pack_lites, restore_lites
 from latermq_broker.engine.state.letter_states import LetterStates, pack_letters, unpack_letters
 from latermq_broker.engine.state.model import DeadState
+from latermq_broker.engine.state.rewinds import Move
 from latermq_broker.engine.state.state import EngineState
 from latermq_broker.schedule.run_file import RunFile
 
@@ -94,6 +97,7 @@ def snapshot(state: EngineState, new_run: str = "") -> dict[str, bytes]:
         "timers_moved": state.timers_moved.snapshot(),
         "lites": pack_lites(state),
         "dedup": state.dedup.snapshot(),
+        "rewinds": _pack_rewinds(state),
     }
 
 
@@ -113,6 +117,8 @@ def restore(state: EngineState, sections: Mapping[str, bytes]) -> None:
         subscription = state.subscription(group_id, topic_id)
         subscription.cursors = {int(queue_id): offset for queue_id, offset in cursors.items()}
         subscription.last_consumed_ms = last_consumed_ms
+    for group_id, topic_id, moves in json.loads(sections.get("rewinds") or b"[]"):
+        state.subscription(group_id, topic_id).rewinds.load(Move(*move) for move in moves)
     state.clients.restore(dict(json.loads(sections["clients"])))  # pairs are lists here
     if "leases" in sections:
         restore_leases(state, sections["leases"])
@@ -203,6 +209,15 @@ def _restore_half(state: EngineState, fields: tuple[int, ...]) -> None:
 def _pack_senders(state: EngineState) -> bytes:
     senders = {half.first: half.sender for half in state.halves if half.sender}
     return _json(senders) if senders else b""
+
+
+def _pack_rewinds(state: EngineState) -> bytes:
+    moves = [
+        (*key, rewinds)
+        for key, subscription in sorted(state.subscriptions.items())
+        if (rewinds := list(subscription.rewinds))
+    ]
+    return _json(moves) if moves else b""
 
 
 def _json(value: Any) -> bytes:

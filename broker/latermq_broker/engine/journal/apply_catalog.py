@@ -4,6 +4,7 @@ from latermq_broker.catalog.access import decode_user
 from latermq_broker.catalog.catalog import decode_group, decode_topic
 from latermq_broker.catalog.limits import decode_limit
 from latermq_broker.engine.journal.apply_deliveries import drop_subscription, unpark, void
+from latermq_broker.engine.state.rewinds import Move
 from latermq_broker.engine.state.state import (
     Applied,
     Appliers,
@@ -84,6 +85,7 @@ class CatalogApplier:
         else:
             if offset.act == OFFSET_REWIND:
                 self._void_from(subscription, offset.queue_id, offset.offset)
+            self._note_rewind(subscription, offset.queue_id, offset.offset)
             subscription.cursors[offset.queue_id] = offset.offset
             subscription.scanned.pop(offset.queue_id, None)
             self._reset_lite(subscription, offset.offset)
@@ -114,13 +116,24 @@ class CatalogApplier:
     def reset(self, reset: ResetPayload, at: Stamp) -> None:
         state = self._state
         key = (reset.group_id, reset.topic_id)
-        if key in state.subscriptions:
+        before = state.subscriptions.get(key)
+        if before is not None:
+            for queue_id, offset in enumerate(reset.offsets):
+                self._note_rewind(before, queue_id, offset)
             drop_subscription(state, key)
         subscription = state.subscription(*key)
+        if before is not None:
+            subscription.rewinds = before.rewinds
         subscription.cursors = dict(enumerate(reset.offsets))
         if reset.offsets:
             self._reset_lite(subscription, reset.offsets[0])
             state.announced.add(subscription)
+
+    def _note_rewind(self, subscription: Subscription, queue_id: int, offset: int) -> None:
+        """Remember that the group is given messages from `offset` on anew, if it was before."""
+        lite = lite_reader(self._state, subscription) is not None
+        if lite or offset < subscription.cursors.get(queue_id, 0):
+            subscription.rewinds.note(Move(queue_id, 0, offset, self._state.leases.next_id))
 
     def limit(self, change: ChangePayload, at: Stamp) -> None:
         limit = decode_limit(change.body)

@@ -9,6 +9,7 @@ from latermq_broker.delivery.leases.renewals import margin_ms
 from latermq_broker.delivery.leases.shared import (
     DeliveryKey,
     Holder,
+    Origin,
     place_of,
     places_of,
     tuple_new,
@@ -18,6 +19,7 @@ from latermq_broker.delivery.order.lite import LiteParent
 from latermq_broker.engine.journal.indexing import enqueue, index_letter
 from latermq_broker.engine.state.letter_states import LetterStates
 from latermq_broker.engine.state.model import DeadState
+from latermq_broker.engine.state.standing import origin_told_by_letter
 from latermq_broker.engine.state.state import (
     Applied,
     Appliers,
@@ -296,6 +298,12 @@ class DeliveryApplier:
             if redrive.letter_offset >= state.queue(redrive.dlq_topic_id, 0).first:
                 letters.put(redrive.letter_offset, DeadState.REDRIVEN, at.store_ms)
         subscription = state.subscription(redrive.group_id, redrive.topic_id)
+        origin = Origin(redrive.origin_topic_id, redrive.origin_queue_id, redrive.origin_offset)
+        number = redrive.redrive
+        if not number:  # an older version's
+            redriven = origin_told_by_letter(state, redrive.letter, redrive.topic_id)
+            own = Origin(redrive.topic_id, redrive.queue_id, redrive.origin_offset)
+            origin, number = redriven or (own, 1)
         delivery = self.add(
             subscription,
             id=redrive.id,
@@ -305,6 +313,9 @@ class DeliveryApplier:
             length=redrive.length,
             tag_hash=redrive.tag_hash,
             order_key=redrive.order_key,
+            origin_topic_id=origin.topic_id,
+            origin_queue_id=origin.queue_id,
+            redrive=number,
         )
         unpark(state, (redrive.dlq_topic_id, redrive.letter_offset))
         if not delivery.order_key:

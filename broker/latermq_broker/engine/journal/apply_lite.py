@@ -1,6 +1,7 @@
 """Records → state: lite topics. See `journal.py`."""
 
 from latermq_broker.engine.journal.apply_deliveries import lite_retries_may_go, void
+from latermq_broker.engine.state.rewinds import Move
 from latermq_broker.engine.state.state import (
     Applied,
     Appliers,
@@ -39,6 +40,8 @@ class LiteApplier:
         assert reader is not None
         for key, offset in lite.rows:
             self._void(subscription, key)
+            if offset < reader.next(key):
+                subscription.rewinds.note(Move(0, key, offset, state.leases.next_id))
             if key in parent.topics:
                 reader.cursors[key] = offset
             reader.may_go(key)

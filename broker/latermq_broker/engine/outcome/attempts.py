@@ -18,7 +18,6 @@ from latermq_broker.delivery.retry import backoff_ms
 from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.state.letter_states import letters_of
 from latermq_broker.engine.state.model import Group, OnDead, Topic
-from latermq_broker.engine.state.standing import origin_of
 from latermq_broker.engine.state.state import EngineState
 from latermq_broker.errors import CorruptRecordError
 from latermq_broker.schedule.levels import level_ms
@@ -30,6 +29,7 @@ from latermq_broker.store.records.letter_records import (
     DEAD_PARKS,
     DEAD_PRIORITY,
     DEAD_REASONS,
+    REDRIVES_MAX,
     DeadHead,
     DeadPayload,
     dead_order_key,
@@ -50,8 +50,6 @@ from latermq_broker.store.records.retention_records import MOVE_HISTORY, MovePay
 from latermq_text.attempts import UNLIMITED
 
 HISTORY_BYTES_MAX: Final = 40 << 10  # fits beside properties in config.RECORD_BODY_OVERHEAD_BYTES
-
-REDRIVES_MAX: Final = 65_535  # counted in 16 bits; further ones are not
 LONG_AGO_MS: Final = 1  # not 0, and before all that a clock says
 
 DeadLetterTopic = Callable[[Group, int], Topic]
@@ -199,7 +197,7 @@ class Attempts:
     def ready_since_ms(self, delivery: Delivery) -> int:
         """Tell when its lease or its wait ended, or when it was redriven; 0: it was never given.
         LONG_AGO_MS: its letter is gone, and with it when that was."""
-        if delivery.deadline_ms:
+        if delivery.deadline_ms or not delivery.redrive:
             return delivery.deadline_ms
         try:
             record = self._state.read(delivery.position)
@@ -311,7 +309,7 @@ class Attempts:
         attempts = self.timeline(delivery)
         if last is not None:
             attempts.append(last)
-        earlier, redrive_count, redriven_ms = self._earlier_lives(record, topic)
+        earlier, redrive_count, redriven_ms = self._earlier_lives(delivery, record)
         lives = [attempt._replace(life=redrive_count + 1) for attempt in attempts]
         failure = last_failure(lives)
         history = History(
@@ -331,7 +329,7 @@ class Attempts:
         if delivery.order_key and parks:
             flags |= DEAD_PARKS
         dlq = self._dead_letter_topic(group, now_ms)
-        message = origin_of(state, delivery)
+        message = delivery.origin
         head = DeadHead(
             id=delivery.id,
             origin=delivery.position,
@@ -359,12 +357,14 @@ class Attempts:
         state.figures.dead_letters += 1
         state.subscription(delivery.group_id, delivery.topic_id).flowing().dead += 1
 
-    def _earlier_lives(self, record: Record, topic: Topic) -> tuple[tuple[Attempt, ...], int, int]:
+    def _earlier_lives(
+        self, delivery: Delivery, record: Record
+    ) -> tuple[tuple[Attempt, ...], int, int]:
         """Return (attempts before, redrives so far, last redrive) of what was dead before."""
         if record.type is not RecordType.DEAD:
             return (), 0, 0
         before = decode_dead_head(record.payload)
-        if before.dlq_topic_id == topic.id:
+        if not delivery.redrive and before.dlq_topic_id == delivery.topic_id:
             return (), 0, 0  # a reader of that dead-letter topic has it: it lived for another group
         attempts = decode_history(dead_slices(record.payload)[0]).attempts
         letters = letters_of(self._state.dead, before.dlq_topic_id)

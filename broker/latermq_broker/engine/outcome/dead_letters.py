@@ -28,7 +28,7 @@ from latermq_broker.engine.state.model import (
     Topic,
     TopicType,
 )
-from latermq_broker.engine.state.standing import Origin, in_hand, is_to_come
+from latermq_broker.engine.state.standing import in_hand, is_to_come, redrive_of
 from latermq_broker.engine.state.state import EngineState
 from latermq_broker.errors import (
     BadRequestError,
@@ -163,6 +163,7 @@ class DeadLetters:
                 "to a topic"
             )
         head = decode_dead_head(record.payload)
+        message, redrive = redrive_of(head)
         origin = state.catalog.topic_by_id(head.origin_topic_id)
         if origin is None:  # deleted; it may have been made anew
             origin = self._target(decode_history(dead_slices(record.payload)[0]).origin_topic)
@@ -177,13 +178,16 @@ class DeadLetters:
             letter=entry.position,
             letter_offset=queue_offset,
             tag_hash=entry.tag_hash,
-            origin_offset=head.origin_offset,
+            origin_offset=message.offset,
             group_id=owner.id,
             dlq_topic_id=dlq.id,
             topic_id=origin.id,
             length=entry.length,
             queue_id=queue_id,
             order_key=order_key if owner.fifo else 0,
+            origin_topic_id=message.topic_id,
+            origin_queue_id=message.queue_id,
+            redrive=redrive,
         )
         self._journal.write(RecordType.REDRIVE, payload, now_ms)
         state.subscription(owner.id, origin.id).flowing().redriven += 1
@@ -203,7 +207,7 @@ class DeadLetters:
     def _require_over(self, owner: Group, topic: Topic, head: DeadHead, order_key: int) -> None:
         """Check that the group would not have the message twice at a time, as its offset was set
         back since it died, or another letter of it redriven. Raises PreconditionFailedError."""
-        message = Origin(head.origin_topic_id, head.origin_queue_id, head.origin_offset)
+        message, _ = redrive_of(head)
         stands = topic.id == message.topic_id
         if stands and is_to_come(self._state, owner.id, *message, order_key):
             why = "is given this message anyway, at its offset"

@@ -10,7 +10,6 @@ from latermq_broker.engine.outcome.dead_letters import DeadLetters
 from latermq_broker.engine.receive.entry_filter import Filters
 from latermq_broker.engine.state.letter_states import letters_of
 from latermq_broker.engine.state.model import EVERYTHING, MessageFilter, QueueEnds, QueueRow, Topic
-from latermq_broker.engine.state.standing import origin_of
 from latermq_broker.engine.state.state import (
     EngineState,
     Subscription,
@@ -228,7 +227,8 @@ class QueueReads:
         for delivery in state.leases.of(subscription.group_id, topic_id):
             if delivery.queue_id != queue_id or delivery.offset < offset:
                 continue
-            if origin_of(state, delivery).topic_id == topic_id:
+            message = delivery.origin
+            if message.topic_id == topic_id:
                 continue
             head = decode_dead_head(state.read(delivery.position).payload)
             yield RedrivePayload(
@@ -236,13 +236,16 @@ class QueueReads:
                 letter=delivery.position,
                 letter_offset=head.queue_offset,
                 tag_hash=delivery.tag_hash,
-                origin_offset=delivery.offset,
+                origin_offset=message.offset,
                 group_id=subscription.group_id,
                 dlq_topic_id=head.dlq_topic_id,
                 topic_id=topic_id,
                 length=delivery.length,
                 queue_id=queue_id,
                 order_key=delivery.order_key,
+                origin_topic_id=message.topic_id,
+                origin_queue_id=message.queue_id,
+                redrive=delivery.redrive,
             )
 
     def _queue(self, topic: Topic, queue_id: int) -> ConsumeQueue:

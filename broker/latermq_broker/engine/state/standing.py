@@ -1,42 +1,36 @@
 """Where one message stands in one group: to be given yet, or in its hands. Read only."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from latermq_broker.delivery.leases.lease import Delivery
+from latermq_broker.delivery.leases.shared import Origin
 from latermq_broker.engine.state.state import EngineState, Subscription, lite_reader
 from latermq_broker.errors import CorruptRecordError
-from latermq_broker.store.records.letter_records import decode_dead_head
+from latermq_broker.store.records.letter_records import REDRIVES_MAX, DeadHead, decode_dead_head
 from latermq_broker.store.records.record import RecordType
 
 
-class Origin(NamedTuple):
-    """Which message it is: where it stood first, in a topic that may be gone."""
-
-    topic_id: int
-    queue_id: int
-    offset: int
+def redrive_of(head: DeadHead) -> tuple[Origin, int]:
+    """Return the identity of a letter's message, and which redrive to its group comes next."""
+    origin = Origin(head.origin_topic_id, head.origin_queue_id, head.origin_offset)
+    return origin, min(head.redrive_count + 1, REDRIVES_MAX)
 
 
-def origin_of(state: EngineState, delivery: Delivery) -> Origin:
-    """Tell which message a delivery is of. One that was redriven may stand in a topic made anew,
-    where another message has its offset; its letter knows which topic it was of."""
-    own = Origin(delivery.topic_id, delivery.queue_id, delivery.offset)
-    queue = state.queue(delivery.topic_id, delivery.queue_id)
-    if queue.first <= own.offset < queue.next and queue.get(own.offset).position == (
-        delivery.position
-    ):
-        return own  # also of a letter that was redriven to the topic itself
+def origin_told_by_letter(
+    state: EngineState, position: int, topic_id: int
+) -> tuple[Origin, int] | None:
+    """Read what a redrive of an older version left to the letter at `position`: see `redrive_of`.
+
+    None: the record is no letter, cannot be read, or is a letter that `topic_id` itself holds.
+    """
     try:
-        record = state.read(delivery.position)
+        record = state.read(position)
     except CorruptRecordError:
-        return own
+        return None
     if record.type is not RecordType.DEAD:
-        return own
+        return None
     head = decode_dead_head(record.payload)
-    if head.dlq_topic_id == own.topic_id:  # a reader of that dead-letter topic has it
-        return own
-    return Origin(head.origin_topic_id, head.origin_queue_id, head.origin_offset)
+    return None if head.dlq_topic_id == topic_id else redrive_of(head)
 
 
 def in_hand(
@@ -56,7 +50,7 @@ def in_hand(
         group_id, topic_id, queue_id, message.offset
     )
     for delivery in held:
-        if origin_of(state, delivery) == message:
+        if delivery.origin == message:
             return delivery
     return None
 

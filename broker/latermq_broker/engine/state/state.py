@@ -29,6 +29,7 @@ from latermq_broker.engine.state.group_flow import Flow
 from latermq_broker.engine.state.hearing import Hearing
 from latermq_broker.engine.state.letter_states import LetterStates
 from latermq_broker.engine.state.model import NOTHING_READY, Ready, Topic, TopicType
+from latermq_broker.engine.state.rewinds import Rewinds
 from latermq_broker.engine.state.segment_use import SegmentUses
 from latermq_broker.engine.state.timers_moved import TimersMoved
 from latermq_broker.errors import (
@@ -86,6 +87,7 @@ class Subscription:
         "last_consumed_ms",
         "lite",
         "ready",
+        "rewinds",
         "scanned",
         "topic_id",
         "turn",
@@ -103,6 +105,7 @@ class Subscription:
         self.counts = {State.READY: 0, State.LEASED: 0, State.BACKOFF: 0, State.ACKED: 0}
         self._leased = leased  # the state's: its group's, of all topics
         self.last_consumed_ms = 0
+        self.rewinds = Rewinds()
         self.flow: Flow | None = None  # live: once it did something since the start
         self.turn = 0  # live: which lane and which queue goes first
         self.scanned: dict[int, int] = {}  # live: queue id → what the filter has passed over

@@ -10,11 +10,12 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from latermq_broker.delivery.leases.lease import Delivery, State
+from latermq_broker.delivery.leases.shared import Origin
 from latermq_broker.engine.journal.indexing import MESSAGE_TYPES
 from latermq_broker.engine.outcome.attempts import stored_order_key
 from latermq_broker.engine.state.letter_states import letters_of
 from latermq_broker.engine.state.model import DeadState, Topic
-from latermq_broker.engine.state.standing import Origin, in_hand
+from latermq_broker.engine.state.standing import in_hand, redrive_of
 from latermq_broker.engine.state.state import EngineState, Subscription, lite_reader
 from latermq_broker.engine.views.message_place import MessagePlaces, Whereabouts
 from latermq_broker.engine.views.message_query import FROM_THE_END, Found
@@ -49,9 +50,11 @@ class GroupLife(NamedTuple):
     until_ms: int = 0
     client_id: str = ""
     ahead_count: int = 0
-    dead_offset: int = -1  # of its letter; with another state than DEAD: it was redriven
+    dead_offset: int = -1  # of its letter; with another state than DEAD it stands beside that
     dead_ms: int = 0
-    dead_state: DeadState | None = None
+    dead_state: DeadState | None = (
+        None  # beside: REDRIVEN, it came by that; DEAD, it is there still
+    )
     parked: bool = False
 
 
@@ -107,27 +110,30 @@ class MessageLives:
                 continue
             known = GroupLife(group.name, LifeState.UNKNOWN, max_attempts=group.max_attempts)
             delivery = in_hand(state, group_id, Origin(topic_id, queue_id, offset))
+            if letters is None:
+                letters = self._letters(topic, message, queue_id, offset)
+            letter = letters.get(group_id)
+            if delivery is not None:
+                known = self._beside(known, letter, delivery)
+                yield _behind(known, subscription, delivery) or _held(known, delivery)
+                continue
             reader = lite_reader(state, subscription)
             if reader is None:
                 cursor = state.cursor(subscription, state.queue(topic.id, queue_id))
             else:
                 ahead = reader.ahead(stored_order_key(state.read(message.position)), offset)
                 cursor = offset - ahead  # behind it if it was given
-            if delivery is not None:
-                if letters is None:
-                    letters = self._letters(topic, message, queue_id, offset)
-                known = self._redriven(known, letters.get(group_id))
-                yield _behind(known, subscription, delivery) or _held(known, delivery)
-            elif offset >= cursor:
+            if offset >= cursor:
+                known = self._beside(known, letter)
                 yield known._replace(state=LifeState.READY, ahead_count=offset - cursor)
             elif (
                 held := self._held_back(known, subscription, message, queue_id, offset)
             ) is not None:
-                yield held
+                yield self._beside(held, letter)
+            elif letter is None or self._given_anew(subscription, message, letter):
+                yield self._beside(known, letter)._replace(state=LifeState.DONE)
             else:
-                if letters is None:
-                    letters = self._letters(topic, message, queue_id, offset)
-                yield self._over(known, subscription, letters.get(group_id))
+                yield self._died(known, letter)
 
     def _held_back(
         self,
@@ -150,28 +156,57 @@ class MessageLives:
             parked=bool(group.parked),
         )
 
-    def _redriven(self, known: GroupLife, letter: DeadHead | None) -> GroupLife:
-        """Add the letter by whose redrive the group has the message again, if there is one."""
-        if letter is None:
-            return known
-        return known._replace(dead_offset=letter.queue_offset, dead_state=DeadState.REDRIVEN)
-
-    def _over(
-        self, known: GroupLife, subscription: Subscription, letter: DeadHead | None
+    def _beside(
+        self, known: GroupLife, letter: DeadHead | None, delivery: Delivery | None = None
     ) -> GroupLife:
-        """Describe what the group had, and has no more: dead with a letter, else done."""
-        if letter is not None:
-            changed = letters_of(self._state.dead, letter.dlq_topic_id).get(letter.queue_offset)
+        """Add the letter by whose redrive the group has the message, or one that is there still."""
+        if delivery is not None and delivery.redrive:
+            try:
+                record = self._state.read(delivery.position)
+            except CorruptRecordError:
+                return known
+            offset = decode_dead_head(record.payload).queue_offset
+            return known._replace(dead_offset=offset, dead_state=DeadState.REDRIVEN)
+        if letter is None or not self._is_kept(letter):
+            return known
+        if self._state_of(letter) is not DeadState.DEAD:
+            return known
+        return known._replace(dead_offset=letter.queue_offset, dead_state=DeadState.DEAD)
+
+    def _given_anew(self, subscription: Subscription, message: Found, letter: DeadHead) -> bool:
+        """Tell whether the group was moved back over the message since it died."""
+        key = lite_reader(self._state, subscription) is not None
+        lite_key = stored_order_key(self._state.read(message.position)) if key else 0
+        first_id = subscription.rewinds.first_id(
+            letter.origin_queue_id, lite_key, letter.origin_offset
+        )
+        return letter.id < first_id
+
+    def _died(self, known: GroupLife, letter: DeadHead) -> GroupLife:
+        """Describe what the group has no more, and whose newest life ended with a letter."""
+        dead_ms = 0
+        if self._is_kept(letter):
             queue = self._state.queue(letter.dlq_topic_id, 0)
-            entered = queue.first <= letter.queue_offset < queue.next
-            return known._replace(
-                state=LifeState.DEAD,
-                attempt=letter.attempt_count,
-                dead_offset=letter.queue_offset,
-                dead_ms=queue.get(letter.queue_offset).time_ms if entered else 0,
-                dead_state=changed[0] if changed else DeadState.DEAD,
-            )
-        return known._replace(state=LifeState.DONE)
+            dead_ms = queue.get(letter.queue_offset).time_ms
+        return known._replace(
+            state=LifeState.DEAD,
+            attempt=letter.attempt_count,
+            dead_offset=letter.queue_offset,
+            dead_ms=dead_ms,
+            dead_state=self._state_of(letter),
+        )
+
+    def _is_kept(self, letter: DeadHead) -> bool:
+        """Tell whether the letter is in its dead-letter topic still."""
+        state, topic_id = self._state, letter.dlq_topic_id
+        if state.catalog.topic_by_id(topic_id) is None:
+            return False
+        queue = state.queue(topic_id, 0)
+        return queue.first <= letter.queue_offset < queue.next
+
+    def _state_of(self, letter: DeadHead) -> DeadState:
+        changed = letters_of(self._state.dead, letter.dlq_topic_id).get(letter.queue_offset)
+        return changed[0] if changed else DeadState.DEAD
 
     def _letters(
         self, topic: Topic, message: Found, queue_id: int, offset: int
@@ -196,10 +231,17 @@ class MessageLives:
             if record.type is not RecordType.DEAD:
                 continue
             head = decode_dead_head(record.payload)
-            origin = (head.origin_topic_id, head.origin_queue_id, head.origin_offset)
-            if origin == (topic.id, queue_id, offset):
-                letters.setdefault(head.group_id, head)
+            if redrive_of(head)[0] != (topic.id, queue_id, offset):
+                continue
+            known = letters.get(head.group_id)
+            if known is None or _age(head) > _age(known):
+                letters[head.group_id] = head
         return letters
+
+
+def _age(letter: DeadHead) -> tuple[int, int]:
+    """Order the letters of one group, the newest last: positions change as letters are moved."""
+    return letter.dlq_topic_id, letter.queue_offset
 
 
 def _behind(known: GroupLife, subscription: Subscription, delivery: Delivery) -> GroupLife | None:

@@ -197,12 +197,18 @@ def _dead_change_text(record: Record, names: Names) -> Fields:
 
 #  REDRIVE   0   8       16           24       32        36     40         44     48
 #            | id| letter| letter_offs| tag_h. | origin_o| group| dlq_topic| topic| len. | queue
-#            60
-#            | order key u64, if the group keeps the order of the message's group
+#            60         68            72            74       76
+#            | order key| origin_topic| origin_queue| redrive|
 #  A letter goes back to the one group it died in: receivable at once under a new delivery id,
-#  attempts from 1. `letter` is the DEAD record's position.
+#  attempts from 1. `letter` is the DEAD record's position. The order key is 0 unless the group
+#  keeps the order of the message's group; the origin is the letter's, `redrive` counts from 1, to
+#  REDRIVES_MAX. Older versions wrote an order key or nothing behind byte 60: the origin is then
+#  read from the letter, and `redrive` is 0.
 _REDRIVE: Final = struct.Struct("<QQQQqIIIIH2x")
 assert _REDRIVE.size == 60
+_REDRIVE_ORIGIN: Final = struct.Struct("<QIHH")
+assert _REDRIVE_ORIGIN.size == 16
+REDRIVES_MAX: Final = 65_535  # counted in 16 bits; further ones are not
 
 
 class RedrivePayload(NamedTuple):
@@ -217,17 +223,25 @@ class RedrivePayload(NamedTuple):
     length: int
     queue_id: int
     order_key: int = 0
+    origin_topic_id: int = 0
+    origin_queue_id: int = 0
+    redrive: int = 0
 
 
 def encode_redrive(redrive: RedrivePayload) -> list[Bytes]:
-    head = _REDRIVE.pack(*redrive[:-1])
+    head = _REDRIVE.pack(*redrive[:10])
+    if redrive.redrive:
+        return [head, _REDRIVE_ORIGIN.pack(*redrive[10:])]
     return [head, ORDER_KEY.pack(redrive.order_key)] if redrive.order_key else [head]
 
 
 def decode_redrive(payload: Bytes) -> RedrivePayload:
-    ordered = len(payload) > _REDRIVE.size
-    key: int = ORDER_KEY.unpack_from(payload, _REDRIVE.size)[0] if ordered else 0
-    return RedrivePayload._make((*_REDRIVE.unpack_from(payload), key))
+    head = _REDRIVE.unpack_from(payload)
+    behind = len(payload) - _REDRIVE.size
+    if behind == _REDRIVE_ORIGIN.size:
+        return RedrivePayload._make((*head, *_REDRIVE_ORIGIN.unpack_from(payload, _REDRIVE.size)))
+    key: int = ORDER_KEY.unpack_from(payload, _REDRIVE.size)[0] if behind else 0
+    return RedrivePayload._make((*head, key, 0, 0, 0))
 
 
 def _redrive_text(record: Record, names: Names) -> Fields:
@@ -238,6 +252,7 @@ def _redrive_text(record: Record, names: Names) -> Fields:
         "topic": names.topic(redrive.topic_id),
         "delivery": redrive.id,
         "letter_at": redrive.letter,
+        **({"redrive": redrive.redrive} if redrive.redrive else {}),
     }
 
 
