@@ -95,8 +95,8 @@ MUTATIONS: Final = (
         "what is held behind a parked message expires",
         ENGINE,
         "engine/retention/withheld.py",
-        "in self._state.subscriptions.items():",
-        "in list(self._state.subscriptions.items())[:0]:",
+        "            if gate is None:\n                continue\n",
+        "            if gate is None or gate:\n                continue\n",
     ),
     Mutation(
         "what stands behind a held message expires if no receive looked at it",
