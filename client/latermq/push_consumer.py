@@ -56,10 +56,6 @@ def _at_work(holder: object) -> bool:
     return not isinstance(holder, threading.Thread) or holder.is_alive()
 
 
-class DamagedBodyError(ValueError):
-    """The body is not what its sender's checksum says; told to the broker as the failure."""
-
-
 class PushConsumer:
     """Consumes for a group. Made by `Client.push_consumer`; starts on first use.
 
@@ -339,7 +335,7 @@ class PushConsumer:
             work = delivery._settler.return_it(delivery, quietly=True)
             self._workers.start(work, "latermq return")
         elif damage:
-            work = identity.settler.refuse(delivery, DamagedBodyError(damage))
+            work = identity.settler.refuse(delivery, damage)
             self._workers.start(work, "latermq damaged")
         else:
             self._inbox.put(delivery, in_order=identity.session.settings.fifo)

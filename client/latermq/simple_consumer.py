@@ -69,7 +69,8 @@ class AskingConsumer:
         asked: while nothing comes, for a second in turns.
 
         Returns:
-            what came, possibly fewer or none. Damaged messages are returned to the broker.
+            what came, possibly fewer or none. A message whose body cannot be read becomes a dead
+            letter, with a WARNING.
         Raises:
             TopicNotFoundError, GroupNotFoundError: and it is not created on use.
             IllegalTimeError: a duration the broker does not allow.
@@ -165,7 +166,7 @@ class AskingConsumer:
                     continue
                 delivery = Delivery(arrival, queue.endpoints, self._settler)
                 if arrival.damage:
-                    await self._settler.refuse(delivery, ValueError(arrival.damage))
+                    await self._settler.refuse(delivery, arrival.damage)
                 else:
                     deliveries.append(delivery)
         return deliveries

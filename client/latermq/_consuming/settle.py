@@ -24,6 +24,7 @@ from latermq.errors import (
     LaterMQError,
     RequestError,
 )
+from latermq_text.bodies import DamagedBodyError
 
 log = logging.getLogger("latermq.client")
 
@@ -143,13 +144,15 @@ class LeaseSettler:
         level = logging.DEBUG if quietly else logging.WARNING
         await self._insist(delivery, lambda: self._return_once(delivery), level)
 
-    async def refuse(self, delivery: Delivery, error: Exception) -> None:
-        """Settle what cannot be handed out. In an ordered group it is given up: those behind it are
-        on their way to the consumer, and it must not come again after them."""
-        if self._session.settings.fifo:
-            await self._insist(delivery, lambda: self.forward(delivery, describe(error)))
-        else:
-            await self.end(delivery, error)
+    async def refuse(self, delivery: Delivery, damage: str) -> None:
+        """Make a dead letter of a message whose body cannot be read: no attempt will read it."""
+        log.warning(
+            "dead letter: message %s of topic %s is damaged: %s",
+            delivery.message_id, delivery.topic, damage,
+            extra={"topic": delivery.topic, "message_id": delivery.message_id, "reason": damage},
+        )  # fmt: skip
+        failure = describe(DamagedBodyError(damage))
+        await self._insist(delivery, lambda: self.forward(delivery, failure))
 
     async def _return_once(self, delivery: Delivery, after: timedelta = AT_ONCE) -> None:
         await self._change(delivery, after, suspend=True)

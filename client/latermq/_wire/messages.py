@@ -4,7 +4,6 @@ Pure, like `session_calls`.
 """
 
 import hashlib
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -31,6 +30,7 @@ from latermq.message import DEDUP_PROPERTY, DeadLetterOrigin, Message, Received,
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2 import service_pb2 as rpc
 from latermq_proto.latermq.v1 import failure_pb2
+from latermq_text.bodies import GZIP, DamagedBodyError, unpacked
 
 SEND_MESSAGE: Final = f"{SERVICE}/SendMessage"
 RECEIVE_MESSAGE: Final = f"{SERVICE}/ReceiveMessage"
@@ -45,11 +45,8 @@ INSISTENCE: Final = (
 )  # the wait asked for, whatever the group's backoff is
 DELAY_LEVEL_HEADER: Final = "latermq-delay-level"
 DUPLICATE: Final = "DUPLICATE"  # as the message of a status that is OK: nothing was stored
-# A compressed body may unpack to no more than this; what is larger counts as damaged.
-UNPACKED_BYTES_MAX: Final = 128 << 20
 # CRC32 is left alone: its text form differs from one client to the next.
 HASHES: Final = {v2.MD5: hashlib.md5, v2.SHA1: hashlib.sha1}
-ZLIB_OR_GZIP: Final = zlib.MAX_WBITS | 32
 
 
 class Draft(NamedTuple):
@@ -262,14 +259,10 @@ def _unpacked(message: v2.Message) -> tuple[bytes, str]:
             return body, f"the body's digest is {actual}, not {digest.checksum.upper()}"
     if system.body_encoding != v2.GZIP:
         return body, ""
-    unpacker = zlib.decompressobj(ZLIB_OR_GZIP)
     try:
-        unpacked = unpacker.decompress(body, UNPACKED_BYTES_MAX)
-    except zlib.error as error:
-        return body, f"the body cannot be unpacked: {error}"
-    if not unpacker.eof:
-        return body, f"the body is cut short, or unpacks to more than {UNPACKED_BYTES_MAX} bytes"
-    return unpacked, ""
+        return unpacked(body, GZIP), ""
+    except DamagedBodyError as error:
+        return body, str(error)
 
 
 # Settling ---------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ and properties are empty and never null, a dead letter's numbers and attempts ar
 row has a time of death.
 """
 
-import zlib
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from itertools import accumulate
 from operator import attrgetter
 from typing import Any, Final
@@ -15,13 +15,12 @@ from typing import Any, Final
 import pyarrow as pa
 
 from latermq.spark.schema import COLUMNS, DEAD_LETTER
+from latermq_text.bodies import GZIP, DamagedBodyError, unpacked
 
 Rows = Sequence[Any]
 """latermq.v1.QueueRow messages of one page."""
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
-BODY_BYTES_MAX: Final = 64 << 20  # of a decoded body; a larger one stays encoded
-_GZIP_OR_ZLIB: Final = 32 + zlib.MAX_WBITS
 _IDENTITY: Final = "identity"
 _US_PER_MS: Final = 1_000
 
@@ -89,20 +88,12 @@ def _decoded(rows: Rows) -> dict[str, list[Any]]:
         body, encoding = row.body, row.body_encoding
         if encoding == _IDENTITY or not encoding:
             encoding = _IDENTITY
-        elif (plain := _inflate(body)) is not None:
-            body, encoding = plain, _IDENTITY
+        elif encoding == GZIP:
+            with suppress(DamagedBodyError):  # it stays encoded, and its encoding says so
+                body, encoding = unpacked(body, GZIP), _IDENTITY
         bodies.append(body)
         encodings.append(encoding)
     return {"body": bodies, "body_encoding": encodings}
-
-
-def _inflate(body: bytes) -> bytes | None:
-    decoder = zlib.decompressobj(_GZIP_OR_ZLIB)
-    try:
-        plain = decoder.decompress(body, BODY_BYTES_MAX)
-    except zlib.error:
-        return None
-    return plain if decoder.eof else None
 
 
 def _strings(name: str) -> Callable[[Rows], pa.Array]:

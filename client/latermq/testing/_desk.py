@@ -1,7 +1,6 @@
 """What a test asks a broker and tells it, whichever broker it is."""
 
 import asyncio
-import gzip
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -16,6 +15,7 @@ from latermq.client import Client
 from latermq.errors import GroupNotFoundError, TopicNotFoundError
 from latermq.push_consumer import GRACE
 from latermq_proto.latermq.v1 import dead_letter_pb2, message_pb2, pending_pb2
+from latermq_text.bodies import DamagedBodyError, unpacked
 
 PAGE_SIZE: Final = 1_000
 _KINDS: Final[Mapping[int, str]] = {
@@ -225,7 +225,10 @@ def _instant(ms: int) -> datetime:
 
 def _body(given: Any) -> bytes:
     body: bytes = given.body
-    return gzip.decompress(body) if given.body_encoding == "gzip" else body
+    try:
+        return unpacked(body, given.body_encoding)
+    except DamagedBodyError:  # as it is stored; the failure of a dead letter says so
+        return body
 
 
 def _sent(given: message_pb2.FoundMessage) -> Sent:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Final
 
-from latermq_cli.terminal.bodies import decoded, printable_lines, text_of
+from latermq_cli.terminal.bodies import body_lines
 from latermq_cli.terminal.console import counted, styled
 from latermq_cli.terminal.facts import fact, room
 from latermq_cli.terminal.table import cut, display_width, pad, plain, plain_lines, wrap
@@ -119,20 +119,13 @@ def _sent(letter: dead_pb2.DeadLetter, telling: Telling) -> str:
 
 
 def _body(letter: dead_pb2.DeadLetter, telling: Telling) -> Iterator[str]:
-    wide = room(telling.width)
     size = counted(letter.body_size, "byte")
     if letter.body_encoding not in ("", "identity"):
         size += f", {letter.body_encoding}"
-    body = decoded(letter.body, letter.body_encoding)
-    lines = [piece for line in printable_lines(body) for piece in wrap(line, wide)]
-    if not telling.whole_body and len(lines) > BODY_LINES_MAX:
-        lines = [*lines[:BODY_LINES_MAX], "… --body shows the rest"]
-    if text_of(body) is None:
-        pass  # the line says how long it is
-    elif len(lines) == 1 and display_width(lines[0]) + len(size) + 4 <= wide:
-        lines = [f"{lines[0]}  ({size})"]
-    else:
-        lines = [size, *lines]
+    lines = body_lines(
+        letter.body, letter.body_encoding, room(telling.width), size=size,
+        lines_max=None if telling.whole_body else BODY_LINES_MAX,
+    )  # fmt: skip
     yield from fact("body", lines, telling.width)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Final
 
-from latermq_cli.terminal.bodies import decoded, printable_lines, text_of
+from latermq_cli.terminal.bodies import body_lines
 from latermq_cli.terminal.console import counted, styled
 from latermq_cli.terminal.facts import fact, room
 from latermq_cli.terminal.table import display_width, pad, plain, wrap
@@ -115,16 +115,10 @@ def _body(message: message_pb2.FoundMessage, telling: Telling) -> Iterator[str]:
     if telling.body_hidden:
         yield from fact("body", [f"{size}, not shown: {telling.body_hidden}"], telling.width)
         return
-    body = decoded(message.body, message.body_encoding)
-    lines = [piece for line in printable_lines(body) for piece in wrap(line, room(telling.width))]
-    if not telling.whole_body and len(lines) > BODY_LINES_MAX:
-        lines = [*lines[:BODY_LINES_MAX], "… --body shows the rest"]
-    if text_of(body) is None:
-        pass  # the line says how long it is
-    elif len(lines) == 1 and display_width(lines[0]) + len(size) + 4 <= room(telling.width):
-        lines = [f"{lines[0]}  ({size})"]
-    else:
-        lines = [size, *lines]
+    lines = body_lines(
+        message.body, message.body_encoding, room(telling.width), size=size,
+        lines_max=None if telling.whole_body else BODY_LINES_MAX,
+    )  # fmt: skip
     yield from fact("body", lines, telling.width)
 
 

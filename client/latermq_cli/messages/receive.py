@@ -10,12 +10,12 @@ from latermq_cli.connection.connection import Connection
 from latermq_cli.connection.options import broker_options, duration, example, text
 from latermq_cli.connection.shards import Shards
 from latermq_cli.messages.send import require_topic
-from latermq_cli.terminal.bodies import decoded, printable_lines
+from latermq_cli.terminal.bodies import body_lines, decoded
 from latermq_cli.terminal.console import counted, page_width, print_json, styled
 from latermq_cli.terminal.facts import fact, room
 from latermq_cli.terminal.failures import OK, CommandError, error_of
 from latermq_cli.terminal.jsonable import bytes_entry
-from latermq_cli.terminal.table import plain, wrap
+from latermq_cli.terminal.table import plain
 from latermq_cli.terminal.times import format_ago, format_clock, format_instant
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 from latermq_proto.latermq.v1 import failure_pb2, topic_pb2
@@ -305,6 +305,7 @@ def _encoding(message: Message) -> str:
 def _jsonable(message: Message, acked: bool) -> dict[str, Any]:
     system = message.system_properties
     dead = system.dead_letter_queue if system.HasField("dead_letter_queue") else None
+    body, damage = decoded(message.body, _encoding(message))
     return {
         "message_id": system.message_id,
         "topic": message.topic.name,
@@ -317,7 +318,8 @@ def _jsonable(message: Message, acked: bool) -> dict[str, Any]:
         "priority": system.priority if system.HasField("priority") else None,
         "lite_topic": system.lite_topic,
         "properties": dict(message.user_properties),
-        **bytes_entry("body", decoded(message.body, _encoding(message))),
+        **bytes_entry("body", body),
+        "body_damage": damage,
         "born_at_ms": system.born_timestamp.ToMilliseconds(),
         "born_host": system.born_host,
         "stored_at_ms": system.store_timestamp.ToMilliseconds(),
@@ -350,8 +352,7 @@ def _lines(message: Message, now_ms: int, invisible_ms: int, *, acked: bool) -> 
     yield from fact("lite topic", [system.lite_topic] if system.lite_topic else [], width)
     named = sorted(message.user_properties.items())
     yield from fact("properties", [f"{name} = {value}" for name, value in named], width)
-    body = decoded(message.body, _encoding(message))
-    lines = [piece for line in printable_lines(body) for piece in wrap(line, room(width))]
+    lines = body_lines(message.body, _encoding(message), room(width))
     yield from fact("body", lines or ["(empty)"], width)
     if not acked:
         until = format_clock(now_ms + invisible_ms)

@@ -1,23 +1,19 @@
 """Message bodies as a terminal can show them: text where it is UTF-8, else a look at the bytes."""
 
-import zlib
 from typing import Final
 
-from latermq_cli.terminal.table import plain_lines
+from latermq_cli.terminal.table import display_width, plain_lines, wrap
+from latermq_text.bodies import DamagedBodyError, unpacked
 
-INFLATED_BYTES_MAX: Final = 8 << 20
 PREVIEW_BYTES: Final = 32
-_ANY_WRAPPER: Final = 47  # zlib's window bits for "gzip or zlib, find out"
 
 
-def decoded(body: bytes, encoding: str) -> bytes:
-    """Undo a body's encoding; what cannot be decoded stays as it is."""
-    if encoding != "gzip":
-        return body
+def decoded(body: bytes, encoding: str) -> tuple[bytes, str]:
+    """Undo a body's encoding; return it as it is where that cannot be done, and why, or ""."""
     try:
-        return zlib.decompressobj(_ANY_WRAPPER).decompress(body, INFLATED_BYTES_MAX)
-    except zlib.error:
-        return body
+        return unpacked(body, encoding), ""
+    except DamagedBodyError as error:
+        return body, str(error)
 
 
 def text_of(body: bytes) -> str | None:
@@ -31,7 +27,35 @@ def text_of(body: bytes) -> str | None:
 def printable_lines(body: bytes) -> list[str]:
     """List the lines to print: the text, or one line with length and first bytes in hex."""
     text = text_of(body)
-    if text is not None:
-        return plain_lines(text)
+    return [_preview(body)] if text is None else plain_lines(text)
+
+
+def body_lines(
+    stored: bytes, encoding: str, width: int, *, size: str = "", lines_max: int | None = None
+) -> list[str]:
+    """Lay a body out in lines of at most `width` columns.
+
+    Args:
+        size: what is said of its length, beside or above its text.
+        lines_max: so many lines are laid out, whatever the body's size; None: all.
+    """
+    body, damage = decoded(stored, encoding)
+    if damage:
+        return [f"damaged: {damage}", _preview(body)]
+    text = text_of(body)
+    if text is None:
+        return [_preview(body)]
+    head = text if lines_max is None else text[: (lines_max + 1) * width]
+    lines = [piece for line in plain_lines(head) for piece in wrap(line, width)]
+    if lines_max is not None and (len(lines) > lines_max or len(head) < len(text)):
+        lines = [*lines[:lines_max], "… --body shows the rest"]
+    if not size:
+        return lines
+    if len(lines) == 1 and display_width(lines[0]) + len(size) + 4 <= width:
+        return [f"{lines[0]}  ({size})"]
+    return [size, *lines]
+
+
+def _preview(body: bytes) -> str:
     more = " …" if len(body) > PREVIEW_BYTES else ""
-    return [f"{len(body):,} bytes, not text: {body[:PREVIEW_BYTES].hex(' ')}{more}"]
+    return f"{len(body):,} bytes, not text: {body[:PREVIEW_BYTES].hex(' ')}{more}"

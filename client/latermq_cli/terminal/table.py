@@ -5,7 +5,7 @@ characters are shown escaped, so that a message cannot drive the terminal it is 
 """
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -82,9 +82,11 @@ def cut_front(text: str, width: int) -> str:
     """Cut the text to its last `width` columns, with an ellipsis where something is left out."""
     if display_width(text) <= width:
         return text
-    while display_width(text) > width - 1:
-        text = text[1:]
-    return ELLIPSIS + text
+    room, begin = width - 1, len(text)
+    while begin and _char_width(text[begin - 1]) <= room:
+        begin -= 1
+        room -= _char_width(text[begin])
+    return ELLIPSIS + text[begin:]
 
 
 def pad(text: str, width: int, *, right: bool = False) -> str:
@@ -179,20 +181,20 @@ def wrap(text: str, width: int) -> list[str]:
             continue
         if current:
             lines.append(current)
-        while display_width(word) > width:
-            head = _head(word, width)
-            lines.append(head)
-            word = word[len(head) :]
-        current = word
+        *whole, current = _pieces(word, width)
+        lines += whole
     if current or not lines:
         lines.append(current)
     return lines
 
 
-def _head(word: str, width: int) -> str:
-    room = max(1, width)
+def _pieces(word: str, width: int) -> Iterator[str]:
+    """Cut a word into pieces of at most `width` columns, but of one character at least."""
+    begin, room = 0, width
     for index, ch in enumerate(word):
-        room -= _char_width(ch)
-        if room < 0:
-            return word[: max(1, index)]
-    return word
+        wide = _char_width(ch)
+        if wide > room and index > begin:
+            yield word[begin:index]
+            begin, room = index, width
+        room -= wide
+    yield word[begin:]

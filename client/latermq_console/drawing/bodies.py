@@ -2,14 +2,13 @@
 
 import json
 import re
-import zlib
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from latermq_console.drawing.words import lines_of
+from latermq_text.bodies import DamagedBodyError, unpacked
 
 SHOWN_BYTES_MAX: Final = 64 << 10
-INFLATED_BYTES_MAX: Final = 1 << 20
 HEX_BYTES_MAX: Final = 4 << 10
 HEX_ROW: Final = 16
 MASK: Final = "••••••"
@@ -17,7 +16,6 @@ SECRET_NAMES: Final = re.compile(
     r"(?i)pass(word|wd|phrase)?$|secret|token|api[-_]?key|authorization|credential|cookie|session"
     r"|^pin$|cvv|card[-_]?number|iban"
 )
-_ANY_WRAPPER: Final = 47  # zlib's window bits for "gzip or zlib, find out"
 
 
 class Body(NamedTuple):
@@ -27,6 +25,7 @@ class Body(NamedTuple):
     text: str
     size: int
     cut: bool  # there is more than is shown
+    damage: str = ""  # why it cannot be decoded
 
 
 class Property(NamedTuple):
@@ -37,8 +36,15 @@ class Property(NamedTuple):
 
 def body_of(data: bytes, encoding: str) -> Body:
     """Return the body as it is shown."""
-    raw = _decoded(data, encoding)
     size = len(data)
+    try:
+        raw = unpacked(data, encoding)
+    except DamagedBodyError as error:
+        return _shown(data, size)._replace(damage=str(error))
+    return _shown(raw, size)
+
+
+def _shown(raw: bytes, size: int) -> Body:
     if not raw:
         return Body("empty", "", size, False)
     try:
@@ -47,8 +53,8 @@ def body_of(data: bytes, encoding: str) -> Body:
         return Body("hex", _hex(raw[:HEX_BYTES_MAX]), size, len(raw) > HEX_BYTES_MAX)
     if len(raw) <= SHOWN_BYTES_MAX and text.lstrip()[:1] in "{[":
         try:
-            pretty = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-            return Body("json", lines_of(pretty), size, False)
+            pretty = _pretty(json.loads(text))
+            return Body("json", lines_of(pretty), size, len(pretty) == SHOWN_BYTES_MAX)
         except (ValueError, RecursionError):
             pass  # it only looked like JSON
     return Body("text", lines_of(text[:SHOWN_BYTES_MAX]), size, len(text) > SHOWN_BYTES_MAX)
@@ -64,14 +70,16 @@ def properties_of(properties: Mapping[str, str]) -> list[Property]:
     ]
 
 
-def _decoded(data: bytes, encoding: str) -> bytes:
-    """Return the body as it was before its encoding, as it is if that cannot be undone."""
-    if encoding != "gzip":
-        return data
-    try:
-        return zlib.decompressobj(_ANY_WRAPPER).decompress(data, INFLATED_BYTES_MAX)
-    except zlib.error:
-        return data
+def _pretty(value: object) -> str:
+    """Write JSON with indentation, up to `SHOWN_BYTES_MAX` characters: what is nested takes many
+    times its own length."""
+    parts, size = list[str](), 0
+    for part in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(value):
+        parts.append(part)
+        size += len(part)
+        if size >= SHOWN_BYTES_MAX:
+            break
+    return "".join(parts)[:SHOWN_BYTES_MAX]
 
 
 def _hex(data: bytes) -> str:

@@ -187,7 +187,8 @@ async def test_a_damaged_message_never_reaches_the_application(
         consumer = mq.push_consumer("orders", group="billing")
         assert (await anext(consumer)).body == b"two"
         await asyncio.sleep(1)
-    assert broker.named("ChangeInvisibleDuration")[0].failure.class_name == "DamagedBodyError"
+    (forward,) = broker.named("ForwardMessageToDeadLetterQueue")
+    assert forward.failure.class_name == "DamagedBodyError"
 
 
 # Order ------------------------------------------------------------------------------------------

@@ -269,15 +269,19 @@ async def test_a_broker_that_is_away_or_stands_still_is_passed_over(
 
 
 @virtually
-async def test_a_damaged_message_goes_back(broker: ScriptedBroker, connect: Connect) -> None:
+async def test_a_damaged_message_is_a_dead_letter_and_told(
+    broker: ScriptedBroker, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
     broker.deliver(b"one", body_digest=v2.Digest(type=v2.MD5, checksum="0"))
     broker.deliver(b"two")
     async with connect() as mq:
         consumer = mq.simple_consumer("orders", group="billing")
         (delivery,) = await consumer.receive(2)
         assert delivery.body == b"two"
-    (change,) = broker.requests("ChangeInvisibleDuration")
-    assert change.message_id == "id-1"
+    (forward,) = broker.named("ForwardMessageToDeadLetterQueue")
+    assert forward.request.message_id == "id-1"
+    assert forward.failure.class_name == "DamagedBodyError"
+    assert "dead letter: message id-1 of topic orders is damaged" in caplog.text
 
 
 @virtually

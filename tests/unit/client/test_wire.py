@@ -358,11 +358,6 @@ def test_bodies_that_cannot_be_unpacked(body: bytes) -> None:
     assert packed(body).damage != ""
 
 
-def test_a_body_that_unpacks_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "UNPACKED_BYTES_MAX", 1000)
-    assert "1000 bytes" in packed(gzip.compress(bytes(1001))).damage
-
-
 def test_nothing_came() -> None:
     nothing = rpc.ReceiveMessageResponse(status=status(v2.MESSAGE_NOT_FOUND))
     assert messages.read_receive(nothing.SerializeToString()) is None
