@@ -77,7 +77,10 @@ class ListenerFields(Bounds, total=False):
 class App:
     """Listeners, and the client through which they are called and sent to.
 
-    Args: as `connect`; nothing is opened before it is used.
+    Args:
+        check_payloads: what a listener is sent is read again first, and refused by its field's name
+            where it would not arrive as it is; False: half the work, and nobody is told.
+        the others: as `connect`; nothing is opened before it is used.
     """
 
     def __init__(
@@ -87,7 +90,10 @@ class App:
         access_key: str | None = None,
         secret: str | None = None,
         tls: bool | Tls | None = None,
+        check_payloads: bool = True,
     ) -> None:
+        arguments.truth("check_payloads", check_payloads)
+        self.checks_payloads = check_payloads
         self._connect = partial(connect, access_key=access_key, secret=secret, tls=tls)
         self._open: Callable[[], Client] = partial(self._connect, endpoint)
         self._client: Client | None = None

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from datetime import timedelta
-from typing import Any, Final, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, Final, NamedTuple, get_args, get_origin
 
 from latermq._consuming.calling import (
     done_reader,
@@ -17,6 +17,7 @@ from latermq._consuming.calling import (
     result_of,
 )
 from latermq._values.arguments import wrong
+from latermq._worker.payload_types import annotation_of, called, name_of
 from latermq._worker.payloads import CONTENT_TYPE, Codec, PayloadError, codec_for
 from latermq._worker.verdicts import Judge, Rules
 from latermq.delivery import Delivery, Outcome, Verdict
@@ -56,12 +57,11 @@ def shape_of(function: Function, *, batches: bool = False) -> Shape:
     """
     if not callable(function):
         raise wrong("a listener", "a function", function)
-    refuse_generator(function)
-    name = getattr(function, "__name__", repr(function))
-    parameters = list(inspect.signature(function).parameters.values())
-    hints = get_type_hints(function)
-    known = [hints.get(each.name) for each in parameters]
-    waits = inspect.iscoroutinefunction(function)
+    refuse_generator(called(function))
+    name = name_of(function)
+    parameters = [each for each in inspect.signature(function).parameters.values() if _asked(each)]
+    known = [annotation_of(function, each) for each in parameters]
+    waits = inspect.iscoroutinefunction(called(function))
     takes = f"{name} must take a payload, a Delivery, or both in this order"
     if batches:
         takes = f"{name} must take a list of payloads, of Delivery, or both in this order"
@@ -77,8 +77,17 @@ def shape_of(function: Function, *, batches: bool = False) -> Shape:
     with_delivery = known[-1] is Delivery
     if with_delivery and not waits:
         raise TypeError(f"{name} takes a Delivery, whose verbs are awaited: make it `async def`")
-    codec = None if known[0] is Delivery else codec_for(known[0])
+    try:
+        codec = None if known[0] is Delivery else codec_for(known[0])
+    except TypeError as error:
+        raise TypeError(f"{name}: {error}") from error
     return Shape(codec, with_delivery, waits)
+
+
+def _asked(parameter: inspect.Parameter) -> bool:
+    """Tell whether a call has to give it: a partial has given those that its keywords name."""
+    named = parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    return not (named and parameter.default is not inspect.Parameter.empty)
 
 
 class Call:
@@ -98,11 +107,11 @@ class Call:
         threads: Executor | None,
         rules: Rules,
     ) -> None:
-        self.name = getattr(function, "__name__", repr(function))
+        self.name = name_of(function)
         self.judge = Judge(rules)
         self._function = function
         self._shape = shape
-        self.result_due = result_is_due(function)
+        self.result_due = result_is_due(called(function))
         self._done = done_reader(function)
         self._timeout_s = None if timeout is None else timeout.total_seconds()
         self._threads = threads

@@ -11,6 +11,7 @@ from latermq._connection.loop_thread import BorrowedLoop
 from latermq._consuming.inbox import Prefetch
 from latermq._values import arguments
 from latermq._worker.calls import Function, Shape
+from latermq._worker.payload_types import name_of
 from latermq._worker.payloads import CONTENT_TYPE, TEXT, Payload
 from latermq._worker.schedules import TICK, of_ticks
 from latermq._worker.verdicts import Rules
@@ -64,7 +65,7 @@ class Listener(Generic[Payload]):
         self._consumer: PushConsumer | None = None
         self._loop: BorrowedLoop | None = None
         function = listening.function
-        self.__name__ = getattr(function, "__name__", repr(function))
+        self.__name__ = name_of(function)
         self.__doc__ = function.__doc__
 
     def __call__(self, *given: Any) -> Any:
@@ -103,7 +104,8 @@ class Listener(Generic[Payload]):
 
         Raises:
             TypeError: the function takes deliveries, or the payload is not what it takes.
-            ValueError: as `Message` says.
+            ValueError: the payload would not arrive as it is, and its field is named; or as
+                `Message` says.
         """
         codec = self.listening.shape.codec
         if codec is None:
@@ -111,7 +113,7 @@ class Listener(Generic[Payload]):
         if codec.content_type:
             properties = {**fields.get("properties", {}), CONTENT_TYPE: codec.content_type}
             fields = {**fields, "properties": properties}
-        return Message(codec.body(payload), **fields)
+        return Message(codec.body(payload, check=self._app.checks_payloads), **fields)
 
     async def send(
         self,
@@ -250,7 +252,9 @@ class Ticking:
     def __call__(self, function: Callable[..., Any]) -> Listener[Any]: ...
 
     def __call__(self, function: Any) -> Listener[Any]:
-        name = self._name or str(getattr(function, "__name__", repr(function)))
+        name = self._name or (
+            function.__name__ if isinstance(function, Listener) else name_of(function)
+        )
         self._app._declared.check_schedule(name)
         listener = function if isinstance(function, Listener) else self._listener(function, name)
         message = self._message(listener)

@@ -4,12 +4,13 @@ import inspect
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal, TypeAlias, get_args, get_type_hints
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from latermq._consuming.calling import refuse_generator
 from latermq._values import arguments
 from latermq._values.durations import span_of
 from latermq._worker.calls import Function, Shape
+from latermq._worker.payload_types import annotation_of, called, name_of
 from latermq._worker.payloads import Codec
 from latermq.admin import AsyncAdmin
 from latermq.message import Message
@@ -114,12 +115,12 @@ def of_ticks(function: Function) -> tuple[Function, Shape] | None:
     """Read a function that takes nothing, or a tick's time; None: it takes something else."""
     if not callable(function):
         raise arguments.wrong("a schedule's function", "a function", function)
-    refuse_generator(function)
-    parameters = inspect.signature(function).parameters
-    waits = inspect.iscoroutinefunction(function)
+    refuse_generator(called(function))
+    parameters = list(inspect.signature(function).parameters.values())
+    waits = inspect.iscoroutinefunction(called(function))
     if not parameters:
         return _without_time(function, waits=waits), Shape(TICK, with_delivery=False, waits=waits)
-    if len(parameters) == 1 and get_type_hints(function).get(next(iter(parameters))) is datetime:
+    if len(parameters) == 1 and annotation_of(function, parameters[0]) is datetime:
         return function, Shape(TICK, with_delivery=False, waits=waits)
     return None
 
@@ -130,13 +131,15 @@ def _without_time(function: Function, *, waits: bool) -> Function:
     async def awaited(*_: datetime) -> Any:
         return await function()
 
-    def called(*_: datetime) -> Any:
+    def plainly(*_: datetime) -> Any:
         return function()
 
-    made = awaited if waits else called
-    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
-        setattr(made, name, getattr(function, name, None))
-    made.__annotations__ = {"return": function.__annotations__.get("return")}
+    made = awaited if waits else plainly
+    for name in ("__module__", "__qualname__", "__doc__"):
+        setattr(made, name, getattr(function, name, None) or getattr(made, name))
+    made.__name__ = name_of(function)
+    returns = getattr(called(function), "__annotations__", {}).get("return")
+    made.__annotations__ = {"return": returns}
     return made
 
 

@@ -1,0 +1,122 @@
+"""Whether a payload arrives as it was sent: compared part by part, so that the part is named."""
+
+import math
+import reprlib
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, Final
+
+_ABSENT: Final = object()
+_MARKS: Final = (
+    "__pydantic_fields__", "__struct_fields__", "__dataclass_fields__", "__fields__",
+)  # fmt: skip
+
+
+def difference(sent: Any, got: Any, path: str = "payload") -> str:
+    """Return what of `sent` is another in `got`, by the name of its field; "": they are equal.
+
+    Fields count that `==` leaves out; NaN is equal to itself, and an aware datetime to the same
+    instant in another zone.
+    """
+    if sent is got:
+        return ""
+    names = _names(type(sent))
+    if names is not None:
+        if type(got) is not type(sent):
+            return f"{path} is a {type(sent).__qualname__}, and arrives as {_kind(got)}"
+        return _first(
+            difference(getattr(sent, n, _ABSENT), getattr(got, n, _ABSENT), f"{path}.{n}")
+            for n in names
+        ) or _hidden(sent, got, path)
+    if isinstance(sent, Mapping) and isinstance(got, Mapping):
+        return _of_mappings(sent, got, path)
+    for kind in (list, tuple):
+        if isinstance(sent, kind) and isinstance(got, kind):
+            if len(sent) != len(got):
+                return f"{path} has {len(sent)} items, and arrives with {len(got)}"
+            pairs = enumerate(zip(sent, got, strict=True))
+            return _first(difference(a, b, f"{path}[{at}]") for at, (a, b) in pairs)
+    if _same(sent, got):
+        return ""
+    return f"{path} is {_shown(sent)}, and arrives as {_shown(got)}"
+
+
+def leaves(value: Any, path: str = "payload") -> Iterator[tuple[str, Any]]:
+    """Yield the parts of a payload that have no parts, each with its name, depth first."""
+    names = _names(type(value))
+    if names is not None:
+        children = [(f"{path}.{n}", getattr(value, n, None)) for n in names]
+    elif isinstance(value, Mapping):
+        children = [(f"{path}[{key!r}]", each) for key, each in value.items()]
+    elif isinstance(value, list | tuple | AbstractSet):
+        children = [(f"{path}[{at}]", each) for at, each in enumerate(value)]
+    else:
+        yield path, value
+        return
+    for name, child in children:
+        yield from leaves(child, name)
+
+
+def _first(found: Iterator[str]) -> str:
+    return next(filter(None, found), "")
+
+
+def _names(kind: type[Any]) -> list[str] | None:
+    """Return the names of a record's fields; None: it is none."""
+    attributes = getattr(kind, "__attrs_attrs__", None)
+    if attributes is not None:
+        return [each.name for each in attributes]
+    for mark in _MARKS:
+        fields = getattr(kind, mark, None)
+        if isinstance(fields, Mapping | tuple):
+            return list(fields)
+    return None
+
+
+def _hidden(sent: Any, got: Any, path: str) -> str:
+    """Compare what a model of pydantic has beside its fields."""
+    for mark in ("__pydantic_extra__", "__pydantic_private__"):
+        mine, theirs = getattr(sent, mark, None) or {}, getattr(got, mark, None) or {}
+        found = _first(
+            difference(value, theirs.get(name, _ABSENT), f"{path}.{name}")
+            for name, value in mine.items()
+        )
+        if found:
+            return found
+    return ""
+
+
+def _of_mappings(sent: Mapping[Any, Any], got: Mapping[Any, Any], path: str) -> str:
+    if len(sent) != len(got):
+        return f"{path} has {len(sent)} entries, and arrives with {len(got)}"
+    for key, value in sent.items():
+        if key not in got:
+            return f"{path} has the key {_shown(key)}, and arrives without it"
+        if found := difference(value, got[key], f"{path}[{key!r}]"):
+            return found
+    return ""
+
+
+def _same(sent: Any, got: Any) -> bool:
+    if isinstance(sent, bool) is not isinstance(got, bool):
+        return False
+    if isinstance(sent, float) and isinstance(got, float) and math.isnan(sent):
+        return math.isnan(got)
+    if isinstance(sent, datetime) and isinstance(got, datetime) and sent.tzinfo and got.tzinfo:
+        return sent.astimezone(UTC) == got.astimezone(UTC)  # `==` says no where a clock is set back
+    if isinstance(sent, Decimal) and isinstance(got, Decimal) and not sent.is_finite():
+        return str(sent) == str(got)
+    try:
+        return bool(sent == got)
+    except Exception:  # noqa: BLE001  its `__eq__` is not ours
+        return False
+
+
+def _kind(got: Any) -> str:
+    return "nothing" if got is _ABSENT else f"a {type(got).__qualname__}"
+
+
+def _shown(value: Any) -> str:
+    return "nothing" if value is _ABSENT else reprlib.repr(value)
