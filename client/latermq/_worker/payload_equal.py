@@ -59,8 +59,8 @@ def leaves(value: Any, path: str = "payload") -> Iterator[tuple[str, Any]]:
         yield from leaves(child, name)
 
 
-def _first(found: Iterator[str]) -> str:
-    return next(filter(None, found), "")
+def _first(unlike: Iterator[str]) -> str:
+    return next(filter(None, unlike), "")
 
 
 def _names(kind: type[Any]) -> list[str] | None:
@@ -79,12 +79,12 @@ def _hidden(sent: Any, got: Any, path: str) -> str:
     """Compare what a model of pydantic has beside its fields."""
     for mark in ("__pydantic_extra__", "__pydantic_private__"):
         mine, theirs = getattr(sent, mark, None) or {}, getattr(got, mark, None) or {}
-        found = _first(
+        unlike = _first(
             difference(value, theirs.get(name, _ABSENT), f"{path}.{name}")
             for name, value in mine.items()
         )
-        if found:
-            return found
+        if unlike:
+            return unlike
     return ""
 
 
@@ -94,8 +94,8 @@ def _of_mappings(sent: Mapping[Any, Any], got: Mapping[Any, Any], path: str) -> 
     for key, value in sent.items():
         if key not in got:
             return f"{path} has the key {_shown(key)}, and arrives without it"
-        if found := difference(value, got[key], f"{path}[{key!r}]"):
-            return found
+        if unlike := difference(value, got[key], f"{path}[{key!r}]"):
+            return unlike
     return ""
 
 

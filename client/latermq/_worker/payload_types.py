@@ -129,13 +129,13 @@ def annotation_of(function: Callable[..., Any], parameter: inspect.Parameter) ->
     if given is inspect.Parameter.empty:
         return None
     try:
-        found = get_type_hints(_Holder(given, _names_of(function)), include_extras=True)
+        hints = get_type_hints(_Holder(given, _names_of(function)), include_extras=True)
     except (NameError, AttributeError, SyntaxError, TypeError) as error:
         raise TypeError(
             f"{name_of(function)}: the annotation {given!r} of {parameter.name} cannot be "
             f"evaluated: {error}"
         ) from error
-    return found["it"]
+    return hints["it"]
 
 
 class _Holder:

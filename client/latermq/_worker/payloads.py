@@ -195,11 +195,11 @@ def _unknown_to_msgspec(annotation: Any) -> str:
     """Name a type that msgspec neither reads nor writes by itself; "": there is none."""
     import msgspec.inspect
 
-    found: list[str] = []
+    unknown: list[str] = []
 
     def look(part: Any) -> None:
         if isinstance(part, msgspec.inspect.CustomType):
-            found.append(getattr(part.cls, "__qualname__", repr(part.cls)))
+            unknown.append(getattr(part.cls, "__qualname__", repr(part.cls)))
         if isinstance(part, tuple):
             for each in part:
                 look(each)
@@ -213,7 +213,7 @@ def _unknown_to_msgspec(annotation: Any) -> str:
     seen = set[int]()
     root = msgspec.inspect.type_info(annotation)
     look(root)
-    return next(iter(found), "")
+    return next(iter(unknown), "")
 
 
 def _of_pydantic(annotation: Any) -> Codec[Any]:
