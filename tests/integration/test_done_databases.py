@@ -23,14 +23,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlalchemy.pool import NullPool
 
 from latermq.idempotency import Done, InexactTableError
-from support.sql_servers import (
-    MARIADB,
-    NO_MARIADB,
-    NO_POSTGRES,
-    POSTGRES,
-    mariadb_running,
-    postgres_running,
-)
+from support.sql_servers import Databases
 
 SAME_TO_SOME: Final = (
     ("order-a", "order-A"), ("cafe", "café"), ("x", "x "), ("x", "x\t"), ("日本", "中国"),
@@ -40,42 +33,6 @@ LATER: Final = datetime(2100, 1, 1, tzinfo=UTC)
 KEYS: Final = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8
 )
-
-
-class Databases:
-    """The servers of a module's tests: each begins when it is first asked for."""
-
-    def __init__(self, stack: ExitStack) -> None:
-        self._stack = stack
-        self._made: dict[str, str] = {}
-
-    def url(self, kind: str, folder: Path) -> str:
-        """Return the URL of a database of its own, of `kind`."""
-        if kind == "sqlite":
-            return f"sqlite:///{folder}/db"
-        if kind == "postgresql":
-            pytest.importorskip("psycopg", reason="psycopg is not installed")
-            if POSTGRES is None:
-                pytest.skip(NO_POSTGRES)
-            home = self._made.get(kind) or self._stack.enter_context(postgres_running())
-            self._made[kind] = home
-            server = f"postgresql+psycopg://postgres@/%s?host={home}"
-            return self._anew(server, "postgres", "")
-        pytest.importorskip("pymysql", reason="PyMySQL is not installed")
-        if MARIADB is None:
-            pytest.skip(NO_MARIADB)
-        home = self._made.get("mariadb") or self._stack.enter_context(mariadb_running())
-        self._made["mariadb"] = home
-        server = f"mysql+pymysql://root@localhost/%s?unix_socket={home}"
-        return self._anew(server, "mysql", "character set latin1" if kind == "latin1" else "")
-
-    def _anew(self, server: str, first: str, how: str) -> str:
-        engine = create_engine(server % first, isolation_level="AUTOCOMMIT", poolclass=NullPool)
-        with engine.connect() as connection:
-            connection.execute(text("drop database if exists shop"))
-            connection.execute(text(f"create database shop {how}"))
-        engine.dispose()
-        return server % "shop"
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,13 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
+
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.pool import NullPool
 
 _DEBIAN: Final = sorted(Path("/usr/lib/postgresql").glob("*/bin"))[-1:]
 PATH: Final = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", *map(str, _DEBIAN)])
@@ -16,6 +20,42 @@ MARIADB: Final = shutil.which("mariadbd", path=PATH)
 POSTGRES: Final = shutil.which("postgres", path=PATH)
 NO_MARIADB: Final = "no mariadbd here: apt-get install mariadb-server"
 NO_POSTGRES: Final = "no postgres here: apt-get install postgresql"
+
+
+class Databases:
+    """The servers of a module's tests: each begins when it is first asked for."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._made: dict[str, str] = {}
+
+    def url(self, kind: str, folder: Path) -> str:
+        """Return the URL of a database of its own, of `kind`."""
+        if kind == "sqlite":
+            return f"sqlite:///{folder}/db"
+        if kind == "postgresql":
+            pytest.importorskip("psycopg", reason="psycopg is not installed")
+            if POSTGRES is None:
+                pytest.skip(NO_POSTGRES)
+            home = self._made.get(kind) or self._stack.enter_context(postgres_running())
+            self._made[kind] = home
+            server = f"postgresql+psycopg://postgres@/%s?host={home}"
+            return self._anew(server, "postgres", "")
+        pytest.importorskip("pymysql", reason="PyMySQL is not installed")
+        if MARIADB is None:
+            pytest.skip(NO_MARIADB)
+        home = self._made.get("mariadb") or self._stack.enter_context(mariadb_running())
+        self._made["mariadb"] = home
+        server = f"mysql+pymysql://root@localhost/%s?unix_socket={home}"
+        return self._anew(server, "mysql", "character set latin1" if kind == "latin1" else "")
+
+    def _anew(self, server: str, first: str, how: str) -> str:
+        engine = create_engine(server % first, isolation_level="AUTOCOMMIT", poolclass=NullPool)
+        with engine.connect() as connection:
+            connection.execute(text("drop database if exists shop"))
+            connection.execute(text(f"create database shop {how}"))
+        engine.dispose()
+        return server % "shop"
 
 
 @contextmanager
