@@ -7,6 +7,7 @@ from typing import Final
 
 from latermq_broker.transport import proxy_protocol
 from latermq_broker.transport.proxy_protocol import ProxyError, ProxyHeader
+from latermq_broker.transport.seats import Seat
 
 TLS_HANDSHAKE: Final = 0x16  # first byte of a TLS connection
 TLS_MAJOR: Final = 3
@@ -22,7 +23,7 @@ class Greeting:
     """A connection that was accepted and is not served yet."""
 
     accepted: socket.socket
-    host: str  # under which it is counted
+    seat: Seat
     peer: str
     due_s: float  # when it must be over, by the loop's clock
     excused: bool = False
@@ -30,13 +31,15 @@ class Greeting:
     timer: asyncio.TimerHandle | None = None
     turn: asyncio.Future[None] | None = None  # while it waits to begin a handshake
     why_ended: str = ""  # by us
-    counted: bool = True  # among the listener's connections
+    begun: bool = False  # its task is in `_greet`, which cleans up
+    passing: bool = False  # to its protocol, in clear text: that takes no time and is not stopped
 
     def end(self, why: str) -> None:
-        """Stop it where it is."""
+        """Stop it where it is; one that is passing goes on, and its protocol is ended then."""
         assert self.task is not None
         self.why_ended = why
-        self.task.cancel()
+        if not self.passing:
+            self.task.cancel()
 
 
 def watch(greeting: Greeting, loop: asyncio.AbstractEventLoop) -> None:

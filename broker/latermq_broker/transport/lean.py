@@ -269,7 +269,8 @@ class LeanServer:
     def left(self, protocol: ShellProtocol) -> None:
         self._connections.discard(protocol)
         self._cut_off |= (self._holds or self._draining) and protocol.cut_off
-        self._listener.left(protocol.counted_host)
+        if protocol.seat is not None:
+            protocol.seat.leave()
         fault = protocol.connection.fault
         if fault is not None and fault.code is not ErrorCode.NO_ERROR:
             self.counts.add(FAULT, f"{fault.code.name}: {fault.reason}")

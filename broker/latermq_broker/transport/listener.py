@@ -14,7 +14,6 @@ import ipaddress
 import logging
 import resource
 import socket
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -37,6 +36,7 @@ from latermq_broker.transport.grpc.counts import CONNECTION, Counts
 from latermq_broker.transport.handshakes import Handshakes
 from latermq_broker.transport.protocol import ShellProtocol
 from latermq_broker.transport.proxy_protocol import ProxyError
+from latermq_broker.transport.seats import Seats
 from latermq_broker.transport.tls import CertificateFiles
 
 log = logging.getLogger("latermq.transport")
@@ -74,11 +74,11 @@ class Listener:
         self._sockets: list[socket.socket] = []
         self._kept = False
         self._greetings: dict[str, dict[Greeting, None]] = {}  # by address, the oldest first
+        self._passing: set[Greeting] = set()  # to their protocols
         self._handshakes: Handshakes[Greeting] = Handshakes(tls.handshakes_max)
         self._starts_soon = False
         self._start_timer: asyncio.TimerHandle | None = None  # when a place can be taken
-        self._open: Counter[str] = Counter()  # by address
-        self._count = 0
+        self.seats = Seats()
         self._connections_max = http2.connections_max
 
     @property
@@ -127,23 +127,13 @@ class Listener:
 
     async def greeted(self, wait_ms: int) -> None:
         """Let those that are being greeted be handed over, after `stop`; then drop them."""
-        tasks = [
-            greeting.task
-            for of_host in self._greetings.values()
-            for greeting in of_host
-            if greeting.task is not None
-        ]
-        if tasks:
+        greetings = [greeting for of_host in self._greetings.values() for greeting in of_host]
+        greetings += self._passing
+        if greetings:
+            tasks = [greeting.task for greeting in greetings if greeting.task is not None]
             await asyncio.wait(tasks, timeout=wait_ms / 1_000)
-        for task in tasks:
-            task.cancel()
-
-    def left(self, host: str) -> None:
-        """Count a connection from `host` out."""
-        self._count -= 1
-        self._open[host] -= 1
-        if self._open[host] <= 0:
-            del self._open[host]
+        for greeting in greetings:
+            greeting.end("the broker stops")
 
     def complain(self, text: str, peer: str, reason: str) -> None:
         """Log it, unless there was a line about this address, or were many, in the last minute."""
@@ -186,28 +176,34 @@ class Listener:
         loop = asyncio.get_running_loop()
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._count += 1
-        self._open[host] += 1
         due_s = loop.time() + self._tls.handshake_ms_max / 1_000
-        greeting = Greeting(accepted, host, peer, due_s)
+        greeting = Greeting(accepted, self.seats.take(host), peer, due_s)
         self._greetings.setdefault(host, {})[greeting] = None
         greeting.task = loop.create_task(self._greet(greeting))
-        greeting.task.add_done_callback(lambda _: self._greeted(greeting))
+        greeting.task.add_done_callback(lambda _: self._never_begun(greeting))
         watch(greeting, loop)
 
     def _greeted(self, greeting: Greeting) -> None:
+        """Know it no longer as one that may be given up; it has been, or is served."""
         if greeting.timer is not None:
             greeting.timer.cancel()
             greeting.timer = None
-        of_host = self._greetings.get(greeting.host, {})
+        of_host = self._greetings.get(greeting.seat.host, {})
         of_host.pop(greeting, None)
         if not of_host:
-            self._greetings.pop(greeting.host, None)
+            self._greetings.pop(greeting.seat.host, None)
+
+    def _never_begun(self, greeting: Greeting) -> None:
+        """Close what was given up before its task had its first turn."""
+        self._greeted(greeting)
+        if not greeting.begun:
+            greeting.accepted.close()
+            greeting.seat.leave()
 
     def _make_room(self, host: str) -> bool:
         """Tell whether one more from `host` may come; if need be, its oldest silent one goes."""
-        if self._open[host] < self._http2.connections_per_address_max:
-            if self._count < self._connections_max:
+        if self.seats.of(host) < self._http2.connections_per_address_max:
+            if self.seats.count < self._connections_max:
                 return True
             crowd = max(self._greetings.values(), key=len, default=None)
         else:
@@ -216,19 +212,15 @@ class Listener:
             return False
         oldest = next(iter(crowd))
         self._greeted(oldest)
-        self._uncount(oldest)
+        oldest.seat.leave()
         oldest.end("too many connections")
         return True
-
-    def _uncount(self, greeting: Greeting) -> None:
-        if greeting.counted:
-            greeting.counted = False
-            self.left(greeting.host)
 
     async def _greet(self, greeting: Greeting) -> None:
         """Find out what comes in, and give it its protocol; on any failure close it."""
         made: list[ShellProtocol] = []
-        why = ""
+        why, is_served = "", False
+        greeting.begun = True
         try:
             await self._serve(greeting, made)
         except asyncio.CancelledError:
@@ -238,20 +230,26 @@ class Listener:
         except (OSError, ProxyError) as error:
             why = type(error).__name__
             greeting.why_ended = str(error)
+        else:
+            is_served = True
+            if greeting.why_ended:  # given up, and served in the same moment
+                why = greeting.why_ended
+                made[0].abort()
         finally:
+            self._greeted(greeting)
+            self._passing.discard(greeting)
             if not (made and made[0].made):
                 greeting.accepted.close()
-                self._uncount(greeting)
-            elif not greeting.counted:  # given up, and served in the same moment
-                self._count += 1
-                self._open[greeting.host] += 1
+                greeting.seat.leave()
+            elif not is_served:  # the loop has closed it, and says so later
+                made[0].lost()
         if why:
             self._counts.add(CONNECTION, why)
             self.complain("connection not accepted", greeting.peer, greeting.why_ended or why)
 
     async def _serve(self, greeting: Greeting, made: list[ShellProtocol]) -> None:
         """Serve what the peer says. Raises OSError, ProxyError: it says nothing that is served."""
-        accepted, host, peer = greeting.accepted, greeting.host, greeting.peer
+        accepted, host, peer = greeting.accepted, greeting.seat.host, greeting.peer
         name = accepted.getsockname()
         local = join(name[0], name[1])
         if self._trusted and is_trusted(host, self._trusted):
@@ -261,7 +259,7 @@ class Listener:
         if self._contexts is not None and not is_tls and not self._tls.clear_text:
             raise ProxyError("clear text where only TLS is served")
         protocol = self._protocol_of(peer, local)
-        protocol.counted_host = host
+        protocol.seat = greeting.seat
         protocol.accepted = accepted
         if is_tls:
             await hello_came(accepted)
@@ -269,6 +267,10 @@ class Listener:
             return
         made.append(protocol)
         self._counts.connections += 1
+        # Cancelled here, uvloop's transport would be closed without a word to its protocol.
+        greeting.passing = True
+        self._greeted(greeting)  # it is not silent: it waits for us
+        self._passing.add(greeting)
         await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, accepted)
 
     async def _shake_hands(

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol, cast
 from latermq_broker.transport.grpc.reply_memory import SMALL_BYTES
 from latermq_broker.transport.grpc.server_state import Shared
 from latermq_broker.transport.grpc.serving import GrpcConnection
+from latermq_broker.transport.seats import Seat
 from latermq_broker.transport.tls import common_name
 from latermq_broker.transport.turns import Turns
 from latermq_broker.transport.unconfirmed import Unconfirmed, UnconfirmedUnderTls
@@ -65,7 +66,7 @@ class ShellProtocol(asyncio.Protocol):
         age_ms_max: int,
     ) -> None:
         self.peer = peer
-        self.counted_host = ""  # under which the listener counts it
+        self.seat: Seat | None = None  # among the listener's connections
         self.accepted: socket.socket | None = None
         self.made = False
         self._proofs = 0  # of the connection, when it was last looked at
@@ -126,12 +127,12 @@ class ShellProtocol(asyncio.Protocol):
         self._settle()
 
     def eof_received(self) -> bool:
-        self._lost()
+        self.lost()
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
         if self.made:  # else a handshake failed
-            self._lost()
+            self.lost()
             self._owner.left(self)
         self._transport = None  # it holds this, and 256 KiB for TLS: no circle
 
@@ -167,7 +168,7 @@ class ShellProtocol(asyncio.Protocol):
         """Close without a word."""
         self._give_up()
         if self.made:
-            self._lost()
+            self.lost()
 
     @property
     def held_bytes(self) -> int:
@@ -276,7 +277,8 @@ class ShellProtocol(asyncio.Protocol):
                 self.cut_off = True
             transport.abort()
 
-    def _lost(self) -> None:
+    def lost(self) -> None:
+        """Use the transport no more: it is closed, and `connection_lost` follows or came."""
         self._closing = True
         self._stop_timer()
         self.serving.lost()
