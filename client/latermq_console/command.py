@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import os
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import click
 
 from latermq import Tls
+from latermq_text.log_writer import BesideHandler, LogWriter
 
 VARIABLES = ("LATERMQ_ACCESS_KEY", "LATERMQ_SECRET_KEY")
 
@@ -122,6 +124,7 @@ def console(**options: Any) -> None:
             secret=secret,
         )
         files = (options["certificate"], options["private_key"])
+        _log_beside()
         say = _say_json if options["as_json"] else _say
         asyncio.run(serve(settings, host, port, files, say, exposed=options["exposed"]))
     except (ListenError, ValueError) as error:
@@ -130,6 +133,15 @@ def console(**options: Any) -> None:
         raise click.ClickException(f"cannot serve: {error.strerror or error}") from None
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _log_beside() -> None:
+    """Write warnings to stderr beside the loop, as logging would by itself in the loop."""
+    try:
+        writer = LogWriter(sys.stderr.fileno())
+    except (AttributeError, OSError, ValueError):  # there is none
+        return
+    logging.getLogger().addHandler(BesideHandler(writer))
 
 
 def _say(url: str) -> None:

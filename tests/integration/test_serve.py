@@ -1,5 +1,6 @@
 """`latermq serve` as a process: how it starts, what it refuses, how it ends."""
 
+import fcntl
 import os
 import resource
 import shutil
@@ -15,6 +16,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
+import latermq.sync
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2.service_pb2 import TelemetryCommand
 from support import wire_requests
@@ -24,6 +26,7 @@ from support.wire_client import WireClient
 
 SMALL = "[store]\nsegment_bytes = 20971520\n"  # quicker to make than the default
 IDLE_RSS_BYTES_MAX = 100 << 20
+F_SETPIPE_SZ = 1031
 SERVE = [sys.executable, "-m", "latermq_broker", "serve"]
 
 
@@ -75,6 +78,27 @@ class TestLife:
             clean(broker.terminate())
             while not heard[-1].startswith(b"STOPPING=1"):
                 heard.append(listener.recv(1_000))
+
+    def test_a_log_that_nobody_reads_stops_nothing(self, tmp_path: Path) -> None:
+        words = ["--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data")]
+        with subprocess.Popen(
+            [*SERVE, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as serve:
+            try:
+                assert serve.stdout is not None
+                assert serve.stderr is not None
+                fcntl.fcntl(serve.stderr, F_SETPIPE_SZ, 4096)
+                endpoint = serve.stdout.readline().split()[-1]
+                for _ in range(40):  # each leaves two lines
+                    with latermq.sync.connect(endpoint) as mq:
+                        mq.send("t", b"x")
+                serve.terminate()
+                said = serve.stderr.read()
+                assert len(said) > 4096
+                assert said.rstrip().endswith("closed drained=True")
+                assert serve.wait(patient(30)) == 0
+            finally:
+                serve.kill()
 
     def test_an_interrupt_stops_it_in_order_too(self, broker: BrokerProcess) -> None:
         broker.start()

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Final, TextIO
 
 from latermq_broker.config.config import LogConfig
+from latermq_text.log_writer import BesideHandler, LogWriter
 from latermq_text.printable import escaped
 
 OWN_LOGGER: Final = "latermq"
@@ -21,14 +22,47 @@ _STANDARD_FIELDS: Final = frozenset(
 
 
 def set_up(config: LogConfig, stream: TextIO | None = None) -> None:
-    """Send every record of this process to `stream` (stderr); replaces an earlier set-up."""
-    handler = logging.StreamHandler(stream or sys.stderr)
+    """Send every record of this process to `stream` (stderr); replaces an earlier set-up.
+
+    stderr is written to beside the loop: a reader that stands still stops nothing.
+    """
+    handler = logging.StreamHandler(stream) if stream is not None else _beside()
     handler.setFormatter(JsonFormatter() if config.json else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger(OWN_LOGGER).setLevel(config.level.upper())
     logging.raiseExceptions = False  # a log that cannot be written must not add to it
+
+
+def _beside() -> logging.Handler:
+    """Make a handler for stderr; the lines that wait for an earlier one's writer stay its."""
+    earlier = _writer()
+    try:
+        descriptor = sys.stderr.fileno()
+    except (AttributeError, OSError, ValueError):  # none, or one of a test
+        return logging.StreamHandler(sys.stderr)
+    if earlier is not None and earlier.descriptor == descriptor:
+        return BesideHandler(earlier)
+    return BesideHandler(LogWriter(descriptor))
+
+
+def _writer() -> LogWriter | None:
+    handlers = [each for each in logging.getLogger().handlers if isinstance(each, BesideHandler)]
+    return handlers[0].writer if handlers else None
+
+
+def lines_left_out() -> int:
+    """Count the lines that found no room since the start, as nobody took those before them."""
+    writer = _writer()
+    return 0 if writer is None else writer.left_out
+
+
+def flush() -> None:
+    """Wait for the lines so far to be written, for a second at most."""
+    writer = _writer()
+    if writer is not None:
+        writer.flush()
 
 
 class TextFormatter(logging.Formatter):

@@ -20,6 +20,7 @@ from latermq_broker.observability.exposition import (
     sample,
 )
 from latermq_broker.observability.group_metrics import group_page
+from latermq_broker.observability.log import lines_left_out
 from latermq_broker.observability.process_figures import process_figures
 from latermq_broker.observability.replication_figures import ReplicationFigures, replication_page
 from latermq_broker.observability.transport_figures import TransportFigures
@@ -38,6 +39,11 @@ BEHIND: Final = Family(
     "latermq_schedules_behind",
     "gauge",
     "Schedules whose next tick is later than their calendar says: the clock was ahead for a while.",
+)
+LOG_LEFT_OUT: Final = Family(
+    "latermq_log_lines_left_out_total",
+    "counter",
+    "Lines of the log that were not written, as nobody took those before them.",
 )
 NOT_WELL: Final = Family(
     "latermq_not_well",
@@ -327,7 +333,8 @@ def _process() -> str:
     build = {"version": own_version() or "", "python": platform.python_version(),
              "compiled": str(is_compiled()).lower()}  # fmt: skip
     line = sample(BUILD.name, label_text(build), 1)
-    return f"{BUILD.head()}{line}{_families(process_figures())}"
+    left_out = _families([(LOG_LEFT_OUT, lines_left_out())])
+    return f"{BUILD.head()}{line}{_families(process_figures())}{left_out}"
 
 
 def _not_well(engine: Engine) -> str:

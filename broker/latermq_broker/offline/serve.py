@@ -20,6 +20,7 @@ from latermq_broker.errors import (
     UnansweredError,
     UnsupportedFormatError,
 )
+from latermq_broker.observability import log as logs
 from latermq_cli.connection.options import example
 from latermq_cli.terminal.failures import CommandError, RefusedError
 
@@ -167,6 +168,8 @@ def serve(
         raise RefusedError(str(error)) from error
     except StoreError as error:
         raise StoreFailedError(str(error)) from error
+    finally:
+        logs.flush()  # what stands in the log comes before the last word
 
 
 def _words(

@@ -9,6 +9,7 @@ from latermq_broker.transport.greetings import Greeting
 from latermq_broker.transport.grpc.counts import Counts
 from latermq_broker.transport.handshakes import REST_MS, STARTS_MAX, Handshakes
 from latermq_broker.transport.listener import Listener
+from latermq_broker.transport.seats import Seats
 
 
 def started(shakes: Handshakes[str], now_ms: int = 0) -> list[str]:
@@ -85,7 +86,7 @@ async def test_a_place_that_becomes_free_is_taken_at_once() -> None:
     tls = TlsConfig(handshakes_max=1)
     listener = Listener(ServerConfig(), Http2Config(), tls, None, nobody, Counts())
     turns: list[asyncio.Future[None]] = []
-    greetings = [Greeting(nobody, "a", f"a:{number}", 0.0) for number in range(3)]
+    greetings = [Greeting(nobody, Seats().take("a"), f"a:{number}", 0.0) for number in range(3)]
     for greeting in greetings:
         greeting.turn = asyncio.get_running_loop().create_future()
         turns.append(greeting.turn)
