@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from latermq._consuming.calling import BATCH_WAIT, Batch, batch_of
 from latermq._consuming.figures import ConsumerStats
+from latermq._consuming.keeping import check_lease_max
 from latermq._consuming.signals import asked_to_end
 from latermq._values import arguments
 from latermq._values.failure import Kinds
@@ -65,6 +66,7 @@ class ListenerFields(Bounds, total=False):
     concurrency: int
     broadcast: bool
     timeout: timedelta | None
+    lease_max: timedelta | None
     rate: str | None
     retry: Backoff | str | None
     max_attempts: Attempts | None
@@ -169,6 +171,7 @@ class App:
         concurrency: int = CONCURRENCY,
         broadcast: bool = False,
         timeout: timedelta | None = None,
+        lease_max: timedelta | None = None,
         rate: str | None = None,
         retry: Backoff | str | None = None,
         max_attempts: Attempts | None = None,
@@ -195,6 +198,8 @@ class App:
             broadcast: every worker gets every message, once, from its start on; what fails is a
                 warning, and is not tried again. The rules below are for listeners that share.
             timeout: a call that takes longer is cancelled, and its attempt has failed.
+            lease_max: how long a call keeps its message, at most 12 h; then the message comes again
+                though the call goes on. None: 3 h since it was received, as the broker renews.
             rate: so many calls at most, evenly spaced: "10/s", "100/m"; the others wait, and no
                 attempt of theirs has begun.
             retry, max_attempts: the group's policy; as `group`.
@@ -209,6 +214,7 @@ class App:
         """
         rules = Rules(retry_on, dead_letter_on, give_back_on, retry_in)
         check_listener(topic, tags, concurrency, timeout, rules)
+        check_lease_max(lease_max, broadcast=broadcast)
         prefetch = prefetch_of(bounds)
         several: Batch | None = None
         if batch is not None:
@@ -221,7 +227,7 @@ class App:
         return (Decorator if several is None else BatchDecorator)(
             self, topic=topic, group=group, tags=tags, concurrency=concurrency, timeout=timeout,
             interval=None if rate is None else interval_of(rate), rules=rules, batch=several,
-            broadcast=broadcast, prefetch=prefetch,
+            broadcast=broadcast, prefetch=prefetch, lease_max=lease_max,
         )  # fmt: skip
 
     def _listen(

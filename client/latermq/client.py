@@ -269,6 +269,7 @@ class Client:
         receive_max: int | None = None,
         receive_pause: timedelta = timedelta(0),
         broadcast: bool = False,
+        lease_max: timedelta | None = None,
     ) -> PushConsumer:
         """Make a consumer that is handed its messages: iterate over it, or give it a listener.
 
@@ -282,6 +283,8 @@ class Client:
             receive_pause: at least so long between two receives from a queue.
             broadcast: every consumer gets every message, whoever else of the group does: once, from
                 its start on, without retries. The group is for rights, and a name in lists.
+            lease_max: how long a message stays with whoever it was handed to, at most 12 h; then it
+                comes again. None: as long as the broker renews, 3 h since it was received.
         """
         subscriptions = _subscriptions(topics, tags)
         arguments.name_of("group", group)
@@ -294,6 +297,7 @@ class Client:
             cached_bytes_max=cached_bytes_max,
             receive_max=receive_max,
             receive_pause=receive_pause,
+            lease_max=lease_max,
         )
         self._keep(consumer)
         return consumer

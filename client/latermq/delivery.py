@@ -14,7 +14,7 @@ from dataclasses import fields
 from datetime import timedelta
 from enum import Enum
 from types import TracebackType
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from latermq._values import arguments
 from latermq._values.endpoints import Endpoints
@@ -74,6 +74,18 @@ class Verdict(NamedTuple):
     failure: Failure | None = None
 
 
+class Until(NamedTuple):
+    """When a lease ends that the broker does not renew, as its holder asked for.
+
+    Fields:
+        end_s: of the loop's time.
+        by_hand: `extend` was called, not for `lease_max`.
+    """
+
+    end_s: float
+    by_hand: bool = True
+
+
 class Settler(Protocol):
     """The consumer a delivery came from, as the delivery sees it."""
 
@@ -118,7 +130,10 @@ class Settler(Protocol):
 class Delivery(Received):
     """A message leased to this consumer. Its fields are those of `Received`."""
 
-    __slots__ = ("_began_s", "_endpoints", "_handle", "_outcome", "_settler", "_verdict")
+    __slots__ = (
+        "_began_s", "_endpoints", "_handle", "_outcome", "_settler", "_since_s", "_taken_s",
+        "_until", "_verb", "_verdict",
+    )  # fmt: skip
 
     def __init__(self, arrival: Arrival, endpoints: Endpoints, settler: Settler) -> None:
         received = arrival.received
@@ -128,7 +143,10 @@ class Delivery(Received):
         self._endpoints = endpoints
         self._settler = settler
         self._outcome: Outcome | None = None
+        self._verb: asyncio.Future[Any] | None = None  # under way; the next one waits for it
         self._verdict = Verdict()
+        self._since_s = self._taken_s = 0.0  # of the loop's time: when it came, was handed out
+        self._until: Until | None = None
 
     @property
     def group(self) -> str:
@@ -189,7 +207,9 @@ class Delivery(Received):
         await self._settler.forward(self, rejection(reason, error))
 
     async def extend(self, invisible: timedelta) -> None:
-        """Keep it for `invisible` from now.
+        """Keep it for `invisible` from now, whichever consumer it came from: then its lease ends,
+        unless it was settled or extended again, and a push consumer's is not renewed beyond. Of a
+        broadcast it changes nothing.
 
         Raises:
             InvalidReceiptHandleError: the lease ended, or it was settled before.

@@ -80,9 +80,7 @@ class Producer:
     ) -> None:
         self._session = session
         self._now = now
-        self._batches = (
-            None if batching is None else Batches(batching, self._deliver, own_calls=True)
-        )
+        self._batches = None if batching is None else Batches(batching, self._deliver)
         self._ids = message_ids()
         self._turn = itertools.count()
         self.ends = Ends(session)

@@ -35,6 +35,7 @@ from latermq._consuming.calling import (
 from latermq._consuming.figures import ConsumerStats, Figures
 from latermq._consuming.identities import Identities, Identity
 from latermq._consuming.inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX, Inbox, Prefetch, Window
+from latermq._consuming.keeping import Keeping, check_lease_max
 from latermq._consuming.pulling import Pulling
 from latermq._consuming.settle import give_all_back
 from latermq._consuming.signals import asked_if_nobody_hears
@@ -47,6 +48,7 @@ log = logging.getLogger("latermq.client")
 
 CONCURRENCY: Final = 20
 GRACE: Final = timedelta(seconds=30)
+CANCELLED_S_MAX: Final = 10.0  # that the close waits for what it cancelled
 
 
 def _at_work(holder: object) -> bool:
@@ -73,7 +75,9 @@ class PushConsumer:
         cached_bytes_max: int = CACHED_BYTES_MAX,
         receive_max: int | None = None,
         receive_pause: timedelta = timedelta(0),
+        lease_max: timedelta | None = None,
     ) -> None:
+        check_lease_max(lease_max, broadcast=isinstance(self, BroadcastConsumer))
         if concurrency is not None:
             arguments.at_least_one("concurrency", concurrency)
         prefetch = Prefetch(cached_count_max, cached_bytes_max, receive_max, receive_pause)
@@ -96,9 +100,10 @@ class PushConsumer:
         self._figures = Figures(lambda: self._now_s())
         self._handling: Handling | None = None
         self._around = around
-        self._inbox = Inbox()
+        self._inbox = Inbox(lambda: self._identities.look())
         self._identities = self._source(open_session, window)
         self._in_hand: dict[Delivery, object] = {}  # and with whom: a task, or a thread
+        self._leases = Keeping(self._in_hand, lease_max)
         self._released = asyncio.Event()
         self._workers = Tasks()
         self._returns = Tasks()  # of what came while nothing more was wanted
@@ -259,6 +264,8 @@ class PushConsumer:
             self._now_s = asyncio.get_running_loop().time
             await self._identities.start()
             self._started = True
+            if isinstance(self._identities, Identities):  # a broadcast has no leases
+                self._workers.start(self._leases.run(), "latermq leases")
             if calls is not None:
                 self._workers.start(calls.run(), "latermq dispatch")
 
@@ -326,6 +333,7 @@ class PushConsumer:
         delivery = await self._inbox.take()
         if delivery is not None:
             self._in_hand[delivery] = holder
+            delivery._taken_s = asyncio.get_running_loop().time()
         return delivery
 
     def _arrived(self, identity: Identity, delivery: Delivery, damage: str) -> None:
@@ -372,7 +380,12 @@ class PushConsumer:
         except TimeoutError:
             count = self._unfinished = len(self._in_hand)
             log.warning("consumer closed with work in hand: %d", count, extra={"count": count})
-        await self._workers.cancel()
+        if late := await self._workers.cancel(CANCELLED_S_MAX):
+            log.warning(
+                "calls that were cancelled and do not end: %d; given back what they have in hand",
+                len(late), extra={"count": len(late)},
+            )  # fmt: skip
+            await give_all_back([each for each, by in self._in_hand.items() if by in late])
         await self._identities.leave()
         self._ends.set()
 

@@ -244,8 +244,9 @@ class Engine:
         For a push consumer's lease, or with a failure, it is a nack: the attempt is over, and the
         group's backoff, where it has one, replaces `invisible_ms`, unless the consumer `insists`.
         `suspend` gives the message back uncounted. With `extends` it is none of these: the handle
-        stays, and the broker does not renew the lease beyond. With `repeatable` a repeat of the end
-        of a lease changes nothing and returns `handle`. Protocol: ChangeInvisibleDuration.
+        stays, and the broker does not renew the lease beyond. With `repeatable` it is a nack or a
+        suspension, and a repeat of it changes nothing and returns `handle`.
+        Protocol: ChangeInvisibleDuration.
         Raises InvalidReceiptHandleError: acked, expired, superseded, or not of the topic named.
         """
         if repeatable and was_given_back(self._state, group, handle, now_ms, topic):
@@ -255,7 +256,7 @@ class Engine:
             payload = ExtendPayload(delivery.id, invisible_ms, EXTEND_KEEP_HANDLE | EXTEND_BOUNDS)
             self._journal.write(RecordType.EXTEND, payload, now_ms)
         elif delivery.state is State.BACKOFF or not (
-            suspend or delivery.auto_renew or failure is not None
+            suspend or repeatable or delivery.auto_renew or failure is not None
         ):
             payload = ExtendPayload(delivery.id, invisible_ms, 0)
             self._journal.write(RecordType.EXTEND, payload, now_ms)

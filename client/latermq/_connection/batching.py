@@ -5,7 +5,7 @@ until the loop's next turn), or at once when it is full; while `in_flight_max` c
 under way, what comes waits for one of them to end. The lane of a message group has one call at a
 time, so that its messages are stored in the order in which they were sent.
 
-    add ──linger, or full──→ call ──┬─ each message has its outcome
+    add, join ──linger, or full──→ call ──┬─ each message has its outcome
                                     ├─ refused as a whole: in halves, until only whose fault it is
                                     └─ any other error: of every message in it
 
@@ -84,20 +84,16 @@ class Batches(Generic[Key, Item, Result]):
 
     Args:
         deliver: makes one call of a lane's items; their outcomes, in order.
-        own_calls: whoever stays alone makes the call, and takes it along when cancelled.
     """
 
     def __init__(
         self,
         batching: Batching,
         deliver: Callable[[Key, Sequence[Item]], Awaitable[Sequence[Result | LaterMQError]]],
-        *,
-        own_calls: bool,
     ) -> None:
         self._batching = batching
         self._linger_s = batching.linger.total_seconds()
         self._deliver = deliver
-        self._own_calls = own_calls
         self._lanes: dict[Key, _Lane[Item, Result]] = {}
         self._tasks = Tasks()
         self._held_bytes = 0
@@ -105,7 +101,10 @@ class Batches(Generic[Key, Item, Result]):
         self._room = asyncio.Event()  # set when a call ends, or a lane does
 
     async def add(self, key: Key, item: Item, size: int, *, ordered: bool = False) -> Result:
-        """Send `item`, of `size` bytes, with others of the same key. Raises what its call did."""
+        """Send `item`, of `size` bytes, with others of the same key. Raises what its call did.
+
+        Whoever stays alone makes the call, and takes it along when cancelled.
+        """
         while self._held_bytes and self._held_bytes + size > HELD_BYTES_MAX:
             self._room.clear()
             await self._room.wait()
@@ -129,6 +128,27 @@ class Batches(Generic[Key, Item, Result]):
             elif await self._gathers_none(key, lane, outcome):
                 return await self._call_alone(key, lane, item, size)
         return await outcome
+
+    def join(self, key: Key, item: Item, size: int) -> asyncio.Future[Result]:
+        """Send `item` as `add` does, whatever becomes of the caller; no bound holds it back."""
+        self._held_bytes += size
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = _Lane(IN_FLIGHT_MAX)
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[Result] = loop.create_future()
+        lane.entries.append((item, size, outcome))
+        lane.bytes += size
+        if self._full(lane):
+            self._leave(key, lane)
+        elif lane.timer is None and not lane.gathers and lane.in_flight < lane.in_flight_max:
+            lane.gathers = True
+            loop.call_soon(self._gathered, key, lane)
+        return outcome
+
+    def _gathered(self, key: Key, lane: _Lane[Item, Result]) -> None:
+        lane.gathers = False
+        self._due(key, lane)
 
     async def close(self) -> None:
         """Send what waits and wait for its outcomes; those have their bounds."""
@@ -156,7 +176,7 @@ class Batches(Generic[Key, Item, Result]):
         finally:
             lane.gathers = False
             only = len(lane.entries) == 1 and lane.entries[0][2] is outcome
-            alone = self._own_calls and only and not outcome.done()
+            alone = only and not outcome.done()
             self._lonely = alone and not lane.in_flight  # else others send beside it
             if not alone:
                 self._due(key, lane)

@@ -15,7 +15,7 @@ from typing import Final
 from latermq._connection.meetings import meet_all
 from latermq._connection.outages import Noting, Outages, log_failure
 from latermq._connection.silence import Silence, nobody_answered
-from latermq._connection.tasks import Tasks
+from latermq._connection.tasks import Tasks, outcome_of
 from latermq._connection.telemetry import Telemetry
 from latermq._connection.transport import Metadata, Transport
 from latermq._values.endpoints import Endpoints
@@ -126,12 +126,7 @@ class Session:
             name = f"latermq route {topic}"
             lookup = self.tasks.start(self._look_up(topic), name, awaited=True)
             self._lookups[topic] = lookup
-        try:
-            return await asyncio.shield(lookup)
-        except asyncio.CancelledError:
-            if lookup.cancelled() and self._closed:  # not we were cancelled, but what we wait for
-                raise ClosedError("this client is closed") from None
-            raise
+        return await outcome_of(lookup)
 
     def forget_route(self, topic: str) -> None:
         """Look the topic up anew before its next use."""
@@ -347,6 +342,7 @@ class Session:
                 if self.outages.away(endpoints):
                     del self._streams[endpoints]
                     self._conversations.pop(endpoints).cancel()
+                    self.silence.forget(endpoints)
                     self.outages.forget(endpoints)
 
     def _check_open(self) -> None:

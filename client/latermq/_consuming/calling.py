@@ -142,6 +142,31 @@ def _runs(task: object) -> bool:
         return False
 
 
+async def in_time(limit_s: float | None, call: Awaitable[Returned]) -> Returned:
+    """Await a call of a user's function, which is cancelled after `limit_s` seconds.
+
+    Raises:
+        TimeoutError: it was cancelled so, whatever it raised or returned then.
+    """
+    if limit_s is None:
+        return await call
+    limit = asyncio.timeout(limit_s)
+    try:
+        async with limit:
+            result = await call
+    except Exception as error:
+        if not limit.expired():
+            raise
+        raise _too_late(limit_s) from (None if isinstance(error, TimeoutError) else error)
+    if limit.expired():
+        raise _too_late(limit_s)
+    return result
+
+
+def _too_late(limit_s: float) -> TimeoutError:
+    return TimeoutError(f"not done after {limit_s:g} s, its time limit")
+
+
 def _yields(given: object) -> TypeError:
     name = getattr(given, "__name__", repr(given))
     return TypeError(f"{name} yields, and nobody would iterate over it: a listener returns")
@@ -265,18 +290,28 @@ class Calls:
         if self._handling.pace is not None:
             self._handling.pace.begun()
         task = self._workers.start(work, "latermq listener")
+        now_s = asyncio.get_running_loop().time()
         for delivery in deliveries:
             self._in_hand[delivery] = task
+            delivery._taken_s = now_s
         task.add_done_callback(lambda _: self._free.release())
+
+    def _refuse_if_cancelled(self, outcome: Exception | None = None) -> None:
+        """Raises CancelledError: the consumer's end cancelled the call, so it was not finished,
+        whatever it returned or raised then."""
+        if self._workers.cancelled:
+            raise asyncio.CancelledError from outcome
 
     async def _consume(self, listener: Listener, delivery: Delivery) -> None:
         async with delivery:
             try:
                 result = await failing_if_ended(_called(listener, delivery))
             except Exception as error:
+                self._refuse_if_cancelled(error)
                 if self._handling.judge is not None:
                     delivery._verdict = self._handling.judge(error)
                 raise
+            self._refuse_if_cancelled()
             later = result is None and self._handling.result_due
             if (later or result is ConsumeResult.RECONSUME_LATER) and not delivery.settled:
                 await delivery._settler.end(delivery, None, later=True)
@@ -287,6 +322,7 @@ class Calls:
         try:
             try:
                 done = await failing_if_ended(listener(deliveries))
+                self._refuse_if_cancelled()
                 if done < count:
                     why = f"{done} of the {count} of its batch were done before it"
                     left = count - done
@@ -300,6 +336,7 @@ class Calls:
                 for delivery in deliveries:
                     delivery._tell_done(began_s, f", in a batch of {count}")
             except Exception as error:  # noqa: BLE001  its messages have to end
+                self._refuse_if_cancelled(error)
                 verdict = Verdict() if self._handling.judge is None else self._handling.judge(error)
                 for delivery in deliveries:
                     delivery._verdict = verdict

@@ -11,7 +11,9 @@ what it never got.
 So it is with what was let go and the broker did not hear of.
 
 A broker that has answered nothing for `SILENT_S` may have ended our leases: what nobody has begun
-is handed to nobody then, and given back when it answers; the identity counts as broken, too.
+is handed to nobody then, and given back when it answers; the identity counts as broken, too. So it
+is given back where we stood still ourselves, for longer than heartbeats are apart, and where the
+broker says of one lease that it is over, for the others may be.
 
 Work that outlasts one lost connection after the other would leave an old identity for each, with
 its streams, heartbeats and messages. So when RETIRED_MAX of them hold something and the present
@@ -26,6 +28,7 @@ from typing import Final
 
 from latermq._connection.outages import log_failure
 from latermq._connection.session import FAREWELL_S_MAX, Session
+from latermq._connection.silence import STANDSTILL_S
 from latermq._connection.tasks import Tasks
 from latermq._consuming.assignment import Assignment
 from latermq._consuming.inbox import Window
@@ -63,7 +66,10 @@ class Identity:
     ) -> None:
         self.session = session
         session.silence.tell = self._silent
-        self.settler = LeaseSettler(session, self._left, unheard=self._mark_broken)
+        session.silence.tell_gap = self._heard_again
+        self.settler = LeaseSettler(
+            session, self._left, unheard=self._mark_broken, lost=self._doubt
+        )
         self.broke = False  # it may hold what nobody settles: not to receive under this one again
         self._assignment = Assignment(session, window, self._arrived, self._mark_broken)
         self._tell_arrived = arrived
@@ -71,6 +77,7 @@ class Identity:
         self._tell_broken = broken
         self._withdraw = withdraw
         self._tasks = Tasks()
+        self._stale: set[Endpoints] = set()  # not heard for too long
         self._held: dict[Delivery, Window] = {}
         self._idle = asyncio.Event()
         self._idle.set()
@@ -100,10 +107,13 @@ class Identity:
 
     def _arrived(self, arrival: Arrival, receiver: Receiver) -> None:
         delivery = Delivery(arrival, receiver.queue.endpoints, self.settler)
+        delivery._since_s = asyncio.get_running_loop().time()
         receiver.window.enter(len(delivery.body))
         self._held[delivery] = receiver.window
         self._idle.clear()
         self._tell_arrived(self, delivery, arrival.damage)
+        if delivery._endpoints in self._stale:
+            self._doubt(delivery._endpoints)  # it was on its way as long
 
     def _left(self, delivery: Delivery, outcome: Outcome) -> None:
         self._held.pop(delivery).leave(len(delivery.body))
@@ -115,14 +125,38 @@ class Identity:
         self.broke = True
         self._tell_broken()
 
+    def look(self) -> None:
+        """Doubt what is held of brokers that were not heard for too long."""
+        for endpoints in self.session.silence.stale():
+            if endpoints not in self._stale:
+                self._stand_still(endpoints)
+
+    def _stand_still(self, endpoints: Endpoints) -> None:
+        """Doubt what is held of a broker that was not heard for too long."""
+        self._stale.add(endpoints)
+        if self._doubt(endpoints) and not self.session.silence.is_known(endpoints):
+            log.warning(
+                "broker %s was not heard for more than %d s, for this process stood still: "
+                "messages that it has not begun are given back", endpoints, STANDSTILL_S,
+            )  # fmt: skip
+
+    def _heard_again(self, endpoints: Endpoints) -> None:
+        self._stand_still(endpoints)
+        self._stale.discard(endpoints)
+
     def _silent(self, endpoints: Endpoints) -> None:
-        """Have nobody begin what is held of a broker that has been silent: its leases may be over,
-        and who began it would do what comes again."""
+        self._doubt(endpoints)
+        self._mark_broken()
+
+    def _doubt(self, endpoints: Endpoints) -> int:
+        """Have nobody begin what is held of a broker, for its leases may be over: who began it
+        would do what comes again. Returns: how much that was."""
         waiting = self._withdraw(
             lambda each: each._settler is self.settler and each._endpoints == endpoints
         )
-        self._tasks.start(self._return(endpoints, waiting), "latermq return after an outage")
-        self._mark_broken()
+        if waiting:
+            self._tasks.start(self._return(endpoints, waiting), "latermq return of doubtful leases")
+        return len(waiting)
 
     async def _return(self, endpoints: Endpoints, waiting: Sequence[Delivery]) -> None:
         await self.session.silence.over(endpoints)
@@ -159,6 +193,11 @@ class Identities:
     async def start(self) -> None:
         """Begin to receive. Raises what `Assignment.start` does."""
         await self.present.start()
+
+    def look(self) -> None:
+        """Withdraw what may be leased no more, because this process stood still."""
+        for identity in self._identities:
+            identity.look()
 
     async def stop(self) -> None:
         """Receive no more, under any identity."""

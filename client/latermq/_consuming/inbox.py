@@ -167,9 +167,14 @@ class Window:
 
 
 class Inbox:
-    """Deliveries on their way to whoever consumes them."""
+    """Deliveries on their way to whoever consumes them.
 
-    def __init__(self) -> None:
+    Args:
+        look: called before anything is handed out; it may `withdraw` what may be leased no more.
+    """
+
+    def __init__(self, look: Callable[[], None] = lambda: None) -> None:
+        self._look = look
         self._waiting: deque[Delivery] = deque()
         self._in_order: set[Delivery] = set()  # of those waiting
         self._worked_on: dict[Delivery, OrderKey] = {}  # of those that have an order
@@ -194,6 +199,7 @@ class Inbox:
     async def take(self) -> Delivery | None:
         """Return the next delivery that may be worked on; None once the inbox is closed."""
         while not self._closed:
+            self._look()
             if (delivery := self._next()) is not None:
                 return delivery
             self._news.clear()
@@ -211,6 +217,7 @@ class Inbox:
         end_s: float | None = None
         waited = False
         while not self._closed:
+            self._look()
             ready = self._ready(count_max)
             if len(ready) == count_max or (ready and waited):
                 return self._handed_out(ready)

@@ -18,6 +18,7 @@ from latermq._connection.tasks import Tasks
 from latermq._consuming.assignment import ASSIGNMENT_S
 from latermq._consuming.inbox import Window
 from latermq._consuming.receiver import EMPTY_S_MIN
+from latermq._consuming.verbs import require_held
 from latermq._values.failure import Failure
 from latermq._values.route import Queue
 from latermq._wire import pulls as wire
@@ -44,18 +45,23 @@ class _Nobody:
         return self._session.settings.retry
 
     async def ack(self, delivery: Delivery) -> None:
+        if delivery._outcome is not Outcome.ACKNOWLEDGED:
+            require_held(delivery)
         self._settle(delivery, Outcome.ACKNOWLEDGED)
 
     async def nack(
         self, delivery: Delivery, after: timedelta | None, failure: Failure | None
     ) -> None:
+        require_held(delivery)
         self._settle(delivery, Outcome.FAILED)
 
     async def forward(self, delivery: Delivery, failure: Failure) -> None:
+        require_held(delivery)
         self._settle(delivery, Outcome.FAILED)
 
     async def extend(self, delivery: Delivery, invisible: timedelta) -> None:
-        """Do nothing: there is no lease."""
+        """Change nothing: there is no lease, and nobody else is given it."""
+        require_held(delivery)
 
     async def give_back(self, delivery: Delivery) -> bool:
         self._settle(delivery, Outcome.RETURNED)
@@ -88,6 +94,9 @@ class Pulling:
     """
 
     stands_still = False  # it has one identity
+
+    def look(self) -> None:
+        """Do nothing: there are no leases."""
 
     def __init__(
         self,

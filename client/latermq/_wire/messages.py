@@ -43,6 +43,9 @@ INSISTENCE: Final = (
     "latermq-wait",
     "insist",
 )  # the wait asked for, whatever the group's backoff is
+CHANGE_HEADER: Final = "latermq-change"
+EXTENDS: Final = (CHANGE_HEADER, "extend")  # more time, of a push consumer too; the handle stays
+ENDS: Final = (CHANGE_HEADER, "end")  # of a lease, which may be told again
 DELAY_LEVEL_HEADER: Final = "latermq-delay-level"
 DUPLICATE: Final = "DUPLICATE"  # as the message of a status that is OK: nothing was stored
 # CRC32 is left alone: its text form differs from one client to the next.

@@ -1,6 +1,5 @@
 """What is done with a delivery, or a batch: read payloads, call the function, say how it ended."""
 
-import asyncio
 import inspect
 import logging
 from collections.abc import Callable, Sequence
@@ -12,6 +11,7 @@ from latermq._consuming.calling import (
     done_reader,
     failing_if_ended,
     in_thread,
+    in_time,
     refuse_generator,
     result_is_due,
     result_of,
@@ -150,13 +150,7 @@ class Call:
         return len(deliveries) if done == len(fit) else deliveries.index(fit[done])
 
     async def _in_time(self, given: tuple[Any, ...]) -> Any:
-        try:
-            async with asyncio.timeout(self._timeout_s) as limit:
-                return await failing_if_ended(self._run(given))
-        except TimeoutError:
-            if not limit.expired():
-                raise  # the function's own
-            raise TimeoutError(f"not done after {self._timeout_s:g} s, its time limit") from None
+        return await in_time(self._timeout_s, failing_if_ended(self._run(given)))
 
     def _payload(self, delivery: Delivery) -> Any:
         codec = self._shape.codec

@@ -34,6 +34,7 @@ class Listening(NamedTuple):
     tags: str
     concurrency: int
     timeout: timedelta | None
+    lease_max: timedelta | None
     interval: timedelta | None  # between two calls
     rules: Rules
     batch: Batch | None  # None: one message a call
@@ -50,6 +51,8 @@ class Listening(NamedTuple):
             parts.append("broadcast")
         if self.timeout is not None:
             parts.append(f"timeout {_spelled(self.timeout)}")
+        if self.lease_max is not None:
+            parts.append(f"leases of {_spelled(self.lease_max)}")
         if self.interval is not None:
             parts.append(f"a call each {_spelled(self.interval)}")
         if not self.shape.waits:
@@ -153,6 +156,7 @@ class Worker:
             tags=listener.tags,
             concurrency=count,
             broadcast=listener.broadcast,
+            lease_max=listener.lease_max,
             **listener.prefetch._asdict(),
         )
         several = listener.batch is not None

@@ -102,6 +102,8 @@ class Bridge:
             await self._hand_over(record, first)
             self.figures.left(self.place.topic, verdict.outcome)
         else:
+            if is_lost():
+                return
             self._judge.succeeded()
             self.figures.left(self.place.topic, Outcome.ACKNOWLEDGED)
 

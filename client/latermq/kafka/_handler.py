@@ -1,6 +1,5 @@
 """Calls of a handler: at Kafka, and when LaterMQ brings a record back."""
 
-import asyncio
 import inspect
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +9,7 @@ from typing import Any, Final, TypeAlias
 from latermq._consuming.calling import (
     failing_if_ended,
     in_thread,
+    in_time,
     refuse_generator,
     result_of,
 )
@@ -48,25 +48,13 @@ class Handler:
     async def __call__(self, record: Record) -> None:
         """Call the function. Raises what it raises, TimeoutError, HandlerCancelledError and
         HandlerExitedError."""
-        await failing_if_ended(self._in_time(record))
+        await failing_if_ended(in_time(self._timeout_s, self._run(record)))
 
     def close(self) -> None:
         """Begin no more calls in threads; those that run cannot be stopped."""
         threads, self._threads = self._threads, None
         if threads is not None:
             threads.shutdown(wait=False, cancel_futures=True)
-
-    async def _in_time(self, record: Record) -> None:
-        if self._timeout_s is None:
-            await self._run(record)
-            return
-        try:
-            async with asyncio.timeout(self._timeout_s) as limit:
-                await self._run(record)
-        except TimeoutError:
-            if not limit.expired():
-                raise  # the function's own
-            raise TimeoutError(f"not done after {self._timeout_s:g} s, its time limit") from None
 
     async def _run(self, record: Record) -> None:
         if self._waits:

@@ -157,13 +157,16 @@ class KafkaLanes:
 
     async def drain(self, grace_s: float) -> bool:
         """Begin nothing more, and wait for what is in hand; tell whether it was finished."""
-        tasks = [*self._lost, *(lane.task for lane in self._lanes.values())]
+        lanes = {lane.task: lane for lane in self._lanes.values()}
+        tasks = [*self._lost, *lanes]
         for lane in self._lanes.values():
             lane.give_up()
         if not tasks:
             return True
         _, late = await asyncio.wait(tasks, timeout=grace_s)
         for task in late:
+            if task in lanes:
+                lanes[task].lost = True  # whatever comes of what is cancelled, it is not done
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         return not late

@@ -184,6 +184,7 @@ class Client:
         receive_max: int | None = None,
         receive_pause: timedelta = timedelta(0),
         broadcast: bool = False,
+        lease_max: timedelta | None = None,
     ) -> PushConsumer:
         inner = self._client.push_consumer(
             topics,
@@ -195,6 +196,7 @@ class Client:
             receive_max=receive_max,
             receive_pause=receive_pause,
             broadcast=broadcast,
+            lease_max=lease_max,
         )
         consumer = PushConsumer(self._loop, inner, concurrency)
         self._keep(consumer)

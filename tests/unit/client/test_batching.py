@@ -244,13 +244,17 @@ async def test_whose_error_is_raised_alone(broker: ScriptedBroker, connect: Conn
 class Held:
     """Calls that last until they are let go."""
 
-    def __init__(self, *, own_calls: bool = True) -> None:
+    def __init__(self, *, joins: bool = False) -> None:
+        self.joins = joins
         self.called: list[list[int]] = []
         self.cancelled = 0
         self.go = asyncio.Event()
-        self.batches: Batches[str, int, int] = Batches(
-            Batching(), self._deliver, own_calls=own_calls
-        )
+        self.batches: Batches[str, int, int] = Batches(Batching(), self._deliver)
+
+    async def _add(self, item: int) -> int:
+        if self.joins:
+            return await asyncio.shield(self.batches.join("k", item, 1))
+        return await self.batches.add("k", item, 1)
 
     async def _deliver(self, key: str, items: Any) -> list[int]:
         self.called.append(list(items))
@@ -265,38 +269,38 @@ class Held:
         """Add so many, one after the other."""
         self.go.set()
         for item in range(100, 100 + count):
-            await self.batches.add("k", item, 1)
+            await self._add(item)
         self.go.clear()
 
     async def begun(self, item: int) -> asyncio.Task[int]:
         """Add it, and return when its call is under way."""
-        task = asyncio.create_task(self.batches.add("k", item, 1))
+        task = asyncio.create_task(self._add(item))
         while item not in (called for call in self.called for called in call):
             await asyncio.sleep(0)
         return task
 
 
-@pytest.mark.parametrize("own_calls", [True, False])
+@pytest.mark.parametrize("joins", [False, True])
 @pytest.mark.parametrize("before", [0, 1])
 @virtually
-async def test_a_lone_one_takes_its_own_call_along(own_calls: bool, before: int) -> None:
-    held = Held(own_calls=own_calls)
+async def test_a_lone_one_takes_its_own_call_along(joins: bool, before: int) -> None:
+    held = Held(joins=joins)
     await held.done(before)
     alone = await held.begun(1)
     alone.cancel()
     with pytest.raises(asyncio.CancelledError):
         await alone
-    assert held.cancelled == own_calls
+    assert held.cancelled == (not joins)
     held.go.set()
     await held.batches.close()
     assert held.batches._held_bytes == 0
 
 
-@pytest.mark.parametrize("own_calls", [True, False])
+@pytest.mark.parametrize("joins", [False, True])
 @pytest.mark.parametrize("before", [0, 1])
 @virtually
-async def test_closing_waits_for_a_lone_one(own_calls: bool, before: int) -> None:
-    held = Held(own_calls=own_calls)
+async def test_closing_waits_for_a_lone_one(joins: bool, before: int) -> None:
+    held = Held(joins=joins)
     await held.done(before)
     alone = await held.begun(1)
     closing = asyncio.create_task(held.batches.close())
@@ -345,9 +349,7 @@ async def test_calls_under_way_and_bytes_held_are_bounded() -> None:
         under_way -= 1
         return [SendReceipt(topic="t", message_id=str(i), queue_offset=0) for i in items]
 
-    batches: Batches[str, int, SendReceipt] = Batches(
-        Batching(count_max=1), deliver, own_calls=True
-    )
+    batches: Batches[str, int, SendReceipt] = Batches(Batching(count_max=1), deliver)
     sends = [asyncio.create_task(batches.add("k", i, HELD_BYTES_MAX // 4)) for i in range(10)]
     await asyncio.sleep(0.5)
     assert under_way == 4
@@ -372,6 +374,6 @@ async def test_a_bug_of_ours_is_heard_of() -> None:
     async def deliver(key: object, items: Any) -> list[SendReceipt]:
         raise RuntimeError("a bug")
 
-    batches: Batches[str, int, SendReceipt] = Batches(Batching(), deliver, own_calls=True)
+    batches: Batches[str, int, SendReceipt] = Batches(Batching(), deliver)
     with pytest.raises(RuntimeError, match="a bug"):
         await batches.add("k", 1, 1)

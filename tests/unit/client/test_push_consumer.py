@@ -241,11 +241,11 @@ async def test_a_lost_lease_ends_the_block_quietly_and_the_call_loudly(
 ) -> None:
     broker.refuse("AckMessage", LOST, LOST)
     broker.deliver(b"one")
-    broker.deliver(b"two")
     async with connect() as mq:
         consumer = mq.push_consumer("orders", group="billing")
         async with await anext(consumer) as first:
             pass
+        broker.deliver(b"two")
         second = await anext(consumer)
         with pytest.raises(InvalidReceiptHandleError):
             await second.ack()

@@ -104,19 +104,20 @@ def test_a_client_that_goes_lets_go_of_what_it_extended() -> None:
 
 
 @pytest.mark.parametrize("how", ["live", "crash", "checkpoint"])
-@pytest.mark.parametrize("verb", ["nack", "suspend"])
+@pytest.mark.parametrize("verb", ["nack", "plain nack", "suspend"])
 @pytest.mark.parametrize("passed_ms", [0, 6_000])
-def test_an_end_told_again_changes_nothing(passed_ms: int, verb: str, how: str) -> None:
+@pytest.mark.parametrize("push", [True, False])
+def test_an_end_told_again_changes_nothing(push: bool, passed_ms: int, verb: str, how: str) -> None:
     rig = EngineRig()
     rig.send("m1")
-    (one,) = rig.receive(push=True)
+    (one,) = rig.receive(push=push)
     ended(rig, one.handle, verb=verb)
     reborn(rig, how)
     rig.advance(passed_ms)
     assert ended(rig, one.handle, verb=verb) == one.handle
     rig.advance(5_000 - min(passed_ms, 5_000))
     (again,) = rig.receive(push=True)
-    assert again.attempt == 1 + (verb == "nack")
+    assert again.attempt == 1 + (verb != "suspend")
     reborn(rig, how)
     assert ended(rig, one.handle, verb=verb) == one.handle  # it was lent again meanwhile
     assert rig.ack(again) == [True]
