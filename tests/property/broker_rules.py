@@ -73,7 +73,8 @@ class BrokerRules(Bench):
                 self.files,
                 self.engine.store.runs_directory,
                 int(arguments[1]),
-                arguments[2:],
+                arguments[2],
+                arguments[3:],
             )
             self.engine.checkpoints.adopt_merge(arguments)
 

@@ -112,7 +112,7 @@ class TimerMachine(RuleBasedStateMachine):
         self.run_number += 1
         name = f"{self.run_number}.run"
         fd = self.files.open(RUNS / name, OpenMode.CREATE)
-        self.files.pwrite(fd, b"".join(encode_run(minutes)), 0)
+        self.files.pwrite(fd, b"".join(encode_run(name, minutes)), 0)
         self.files.close(fd)
         return RunFile.open(self.files, RUNS, name)
 

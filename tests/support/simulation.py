@@ -363,7 +363,7 @@ class Simulation:
                 log.row.prepare_spare()
             elif self._job is None and (arguments := checkpoints.merge_arguments()):
                 directory = self.engine.store.runs_directory
-                merge_runs(self.files, directory, int(arguments[1]), arguments[2:])
+                merge_runs(self.files, directory, int(arguments[1]), arguments[2], arguments[3:])
                 checkpoints.adopt_merge(arguments)
 
 

@@ -2,13 +2,15 @@
 
 Written once, never changed, verified as a whole when opened; in memory stays the table of minutes.
 Derived from the log like everything else: a run that does not verify is rebuilt by a full replay.
+So is one that has another run's name: a run says which name it was written under.
 
       0       8        10     12           16            24         32
-      | magic | format | algo | row count  | entry count | base     | rows … | entries … | checksum
+      | magic | format | algo | row count  | entry count | name     | rows … | entries … | checksum
     row      0        4       8                16
              | minute | count | index of first |     minutes rise; since the Unix epoch
-    entry    ms within the minute << 48 | (position - base) / 8     in no order within a minute
-    checksum xxh3_64 of everything before it; base is 0 in this version
+    entry    ms within the minute << 48 | position / 8     in no order within a minute
+    name     xxh3_64 of the file's name; 0 in format 1, which does not say it
+    checksum xxh3_64 of everything before it
 """
 
 import struct
@@ -19,14 +21,15 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Final
 
-from xxhash import xxh3_64
+from xxhash import xxh3_64, xxh3_64_intdigest
 
 from latermq_broker.errors import UnsupportedFormatError, UnusableCheckpointError
 from latermq_broker.store.checkpoint_job import RUN_SUFFIX
 from latermq_broker.store.files import Files, OpenMode
 
 RUN_MAGIC: Final = b"\xa9LMQRUN\n"
-RUN_FORMAT: Final = 1
+RUN_FORMAT: Final = 2
+NAMELESS_FORMAT: Final = 1  # read, and not written any more
 CHECKSUM_XXH3: Final = 1
 _HEADER: Final = struct.Struct("<8sHHIQQ")
 _ROW: Final = struct.Struct("<IIQ")
@@ -62,15 +65,21 @@ def run_name(position: int) -> str:
     return f"{position:020d}{RUN_SUFFIX}"
 
 
-def encode_run(minutes: Sequence[tuple[int, Sequence[bytes]]]) -> Iterator[bytes]:
-    """Encode a run in pieces, from (minute, its packed entries in chunks), minutes rising."""
+def encode_run(name: str, minutes: Sequence[tuple[int, Sequence[bytes]]]) -> Iterator[bytes]:
+    """Encode a run in pieces, from (minute, its packed entries in chunks), minutes rising.
+
+    Args:
+        name: of its file.
+    """
     counted = {
         minute: (sum(map(len, chunks)) // ENTRY_BYTES, iter(chunks)) for minute, chunks in minutes
     }
-    return encode_run_by_minute(counted)
+    return encode_run_by_minute(name, counted)
 
 
-def encode_run_by_minute(minutes: Mapping[int, tuple[int, Iterator[bytes]]]) -> Iterator[bytes]:
+def encode_run_by_minute(
+    name: str, minutes: Mapping[int, tuple[int, Iterator[bytes]]]
+) -> Iterator[bytes]:
     """Encode a run from minute → (count, chunks that are read when their turn comes)."""
     digest = xxh3_64()
     total = sum(count for count, _ in minutes.values())
@@ -79,12 +88,16 @@ def encode_run_by_minute(minutes: Mapping[int, tuple[int, Iterator[bytes]]]) -> 
     for minute, (count, _) in minutes.items():
         table += _ROW.pack(minute, count, first)
         first += count
-    header = _HEADER.pack(RUN_MAGIC, RUN_FORMAT, CHECKSUM_XXH3, len(minutes), total, 0)
+    header = _HEADER.pack(RUN_MAGIC, RUN_FORMAT, CHECKSUM_XXH3, len(minutes), total, _hash_of(name))
     entries = (chunk for _, chunks in minutes.values() for chunk in chunks)
     for piece in chain((header, bytes(table)), entries):
         digest.update(piece)
         yield piece
     yield digest.intdigest().to_bytes(_CHECKSUM_BYTES, "little")
+
+
+def _hash_of(name: str) -> int:
+    return xxh3_64_intdigest(name.encode())
 
 
 class RunFile:
@@ -122,7 +135,7 @@ class RunFile:
         header = files.pread(fd, _HEADER.size, 0)
         if len(header) < _HEADER.size:
             raise DamagedRunError(f"timer run {name} is cut short")
-        magic, format_, algo, row_count, entry_count, base = _HEADER.unpack(header)
+        magic, format_, algo, row_count, entry_count, written_as = _HEADER.unpack(header)
         expected = (
             _HEADER.size + row_count * _ROW.size + entry_count * ENTRY_BYTES + _CHECKSUM_BYTES
         )
@@ -132,8 +145,11 @@ class RunFile:
                 f"timer run {name} has format {format_}, this version reads up to "
                 f"{RUN_FORMAT}: start the newer version of latermq; nothing was changed"
             )
-        if (magic, format_, algo, base) != (RUN_MAGIC, RUN_FORMAT, CHECKSUM_XXH3, 0):
+        known = format_ in (NAMELESS_FORMAT, RUN_FORMAT)
+        if (magic, known, algo) != (RUN_MAGIC, True, CHECKSUM_XXH3):
             raise DamagedRunError(f"timer run {name} has an unknown header")
+        if written_as != (0 if format_ == NAMELESS_FORMAT else _hash_of(name)):
+            raise DamagedRunError(f"timer run {name} was written under another name")
         if size != expected:
             raise DamagedRunError(f"timer run {name} has {size} bytes, not {expected}")
         if verify and not _matches(files, fd, size - _CHECKSUM_BYTES):

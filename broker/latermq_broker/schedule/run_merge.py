@@ -1,8 +1,10 @@
-"""Many timer runs into one, in a process of its own: `python -m …run_merge DIRECTORY UNTIL NAME…`.
+"""Many timer runs into one, in a process of its own.
+
+    python -m …run_merge DIRECTORY UNTIL INTO NAME…
 
 Reads minute by minute, so it needs little memory; minutes before UNTIL are over and left out. The
-result is `merge.tmp` in the directory: the broker takes it up when it suits (`Engine.adopt_merge`),
-and a merge that nobody takes up is written over by the next.
+result is `merge.tmp` in the directory, written to be called INTO: the broker gives it that name
+when it suits (`Checkpoints.adopt_merge`); the next merge writes over one that nobody takes up.
 """
 
 import sys
@@ -17,15 +19,19 @@ MERGED_NAME: Final = "merge.tmp"
 _WRITE_BYTES: Final = 1 << 20
 
 
-def merge_runs(files: Files, directory: Path, until: int, names: Sequence[str]) -> None:
-    """Merge runs into `merge.tmp`. Raises as `RunFile.open`: then it is absent or unfinished."""
+def merge_runs(files: Files, directory: Path, until: int, into: str, names: Sequence[str]) -> None:
+    """Merge runs into `merge.tmp`. Raises as `RunFile.open`: then it is absent or unfinished.
+
+    Args:
+        into: the name that the merged run is to have.
+    """
     if MERGED_NAME in files.list_directory(directory):
         files.unlink(directory / MERGED_NAME)
     runs = [RunFile.open(files, directory, name) for name in names]
     fd = files.open(directory / MERGED_NAME, OpenMode.CREATE)
     try:
         at = 0
-        for piece in _pieces(encode_run_by_minute(_minutes(runs, until))):
+        for piece in _pieces(encode_run_by_minute(into, _minutes(runs, until))):
             write_all(files, fd, piece, at)
             at += len(piece)
         files.datasync(fd)
@@ -63,4 +69,4 @@ def _pieces(small: Iterator[bytes]) -> Iterator[bytes]:
 
 
 if __name__ == "__main__":
-    merge_runs(RealFiles(), Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
+    merge_runs(RealFiles(), Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4:])

@@ -407,12 +407,28 @@ def test_a_damaged_timer_run_is_rebuilt_from_the_log() -> None:
     assert rig.names() == [f"m{n}" for n in range(5)]
 
 
+def test_two_timer_runs_with_each_others_names_are_rebuilt_from_the_log() -> None:
+    rig = EngineRig(files=(files := MemoryFiles()), store=bounded(SMALL_STORE, SMALL_RUNS))
+    for first in (0, 5):
+        for n in range(first, first + 5):
+            rig.send(f"m{n}", wait_ms=200_000 + n)
+        rig.checkpoint()
+    rig.engine.close(rig.now_ms)
+    one, other = (inode for path, inode in files.inodes.items() if path.suffix == ".run")
+    one.data, other.data = other.data, one.data
+    rig.engine = rig.reopened()
+    assert rig.engine.recovery is not None
+    assert rig.engine.recovery.rebuilt
+    rig.advance(200_000 + 9)
+    assert rig.names() == [f"m{n}" for n in range(10)]
+
+
 def test_a_newer_timer_run_stops_the_start() -> None:
     rig = EngineRig(files=(files := MemoryFiles()), store=bounded(SMALL_STORE, SMALL_RUNS))
     rig.send(*(f"m{n}" for n in range(5)), wait_ms=200_000)
     rig.engine.close(rig.now_ms)
     (run,) = (inode for path, inode in files.inodes.items() if path.suffix == ".run")
-    run.data[8] = 2  # the format
+    run.data[8] += 1  # the format
     run.data[-8:] = xxh3_64_intdigest(bytes(run.data[:-8])).to_bytes(8, "little")
     before = {path: bytes(inode.data) for path, inode in files.inodes.items()}
     with pytest.raises(UnsupportedFormatError, match="start the newer version of latermq"):

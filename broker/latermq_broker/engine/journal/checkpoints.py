@@ -30,7 +30,7 @@ class Checkpoints:
             return self._store.begin_checkpoint(
                 snapshot(self._state, name),
                 now_ms,
-                new_run=RunWrite(name, encode_run(minutes)) if minutes else None,
+                new_run=RunWrite(name, encode_run(name, minutes)) if minutes else None,
                 runs=[run.name for run in self._far.runs] + [name] * bool(name),
             )
         except BaseException:
@@ -61,15 +61,16 @@ class Checkpoints:
         if not names:
             return []
         assert len(names) > 1
-        return [str(self._store.runs_directory), str(self._far.taken_until), *names]
+        into = f"{self._store.log.end:020d}-merged{RUN_SUFFIX}"
+        return [str(self._store.runs_directory), str(self._far.taken_until), into, *names]
 
     def adopt_merge(self, arguments: Sequence[str]) -> None:
         """Adopt a finished merge of these arguments, only between checkpoints. Raises OSError."""
-        name = f"{self._store.log.end:020d}-merged{RUN_SUFFIX}"
+        into, *names = arguments[2:]
         directory, files = self._store.runs_directory, self._store.files
-        files.rename(directory / MERGED_NAME, directory / name)
+        files.rename(directory / MERGED_NAME, directory / into)
         files.sync_directory(directory)
-        self._far.replace(arguments[2:], self._open(name))
+        self._far.replace(names, self._open(into))
 
     def release(self) -> None:
         """Close the runs; the engine is done with them."""
