@@ -381,6 +381,27 @@ MUTATIONS: Final = (
         "            not -JUMP_NS < jump_ns < JUMP_NS\n",
     ),
     Mutation(
+        "a timer run is believed under another's name",
+        "tests/unit/engine/test_delivery.py",
+        "schedule/run_file.py",
+        "        if written_as != (0 if format_ == NAMELESS_FORMAT else _hash_of(name)):\n",
+        "        if written_as < 0:\n",
+    ),
+    Mutation(
+        "a repair calls a topic lost whose damaged record has its name still",
+        "tests/unit/engine/test_closing.py",
+        "offline/mending/lossy_catalog.py",
+        "            lost = self._lost.topics.get(topic_id)\n",
+        "            lost = None\n",
+    ),
+    Mutation(
+        "a repair deletes a topic for a name that its damaged record does not have",
+        "tests/unit/engine/test_closing.py",
+        "offline/mending/lossy_catalog.py",
+        "topic.id in self._believed and",
+        "topic.id < 0 and",
+    ),
+    Mutation(
         "a checkpoint deletes queue files that the one before it names",
         "tests/unit/store/test_store.py",
         "store/store.py",

@@ -2,6 +2,7 @@
 
 import pytest
 
+from latermq_broker.catalog.catalog import TopicTimes, TopicType
 from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import GivenUpError
 from latermq_broker.offline.mending.closing import Ending, close_log
@@ -220,3 +221,80 @@ def test_power_lost_at_any_call_leaves_a_log_that_can_be_closed(seed: int) -> No
         assert facts(engine) == known
         engine.abandon()
     assert 0 < closed < len(images)
+
+
+def config_with(files: MemoryFiles, text: bytes) -> Record:
+    """Find the first CONFIG record with a text."""
+    found = (one for one in records(files, RecordType.CONFIG) if text in bytes(one.payload))
+    return next(found)
+
+
+def spoilt_at(files: MemoryFiles, record: Record, text: bytes) -> None:
+    """Change the first byte of a text in a record."""
+    segments = [path for path in files.inodes if path.suffix == ".seg"]
+    path = max(path for path in segments if int(path.stem) <= record.position)
+    data = files.inodes[path].data
+    at = data.find(text, record.position - int(path.stem))
+    assert 0 <= at < record.position - int(path.stem) + record.length
+    data[at] ^= 4
+
+
+@pytest.mark.parametrize(
+    ("spot", "known"),
+    [
+        (b"{", "orders"),  # no JSON any more
+        (b":1700", "orders"),
+        (b'"type', "orders"),
+        (b"orders", "krders"),
+        (b'"name', ""),
+        (b'","ordered', ""),
+    ],
+)
+def test_a_topic_whose_record_is_damaged_keeps_the_name_that_it_still_has(
+    spot: bytes, known: str
+) -> None:
+    rig = EngineRig(store=short_store())
+    ages = TopicTimes(HOUR_MS)
+    rig.engine.topics.create("orders", TopicType.MIXED, 3, rig.now_ms, ages)
+    rig.send(*"abcdef")
+    files = stop(rig)
+    lose_checkpoints(files)
+    topic = config_with(files, b"orders")
+    spoilt_at(files, topic, spot)
+    repair_log(DIRECTORY, files, rig.config, rig.now_ms)
+    rig.engine = rig.reopened()
+    (found,) = [one for one in rig.engine.catalog.topics() if not one.internal]
+    assert found.name == (known or f"lost-topic-{found.id}")
+    if known:
+        assert found.retention_ms == HOUR_MS
+        assert found.queue_count == 3
+    assert sorted(rig.names("new", topic=found.name)) == list("abcdef")
+
+
+def test_a_group_whose_record_is_damaged_keeps_its_name_and_what_it_has() -> None:
+    rig = EngineRig(store=short_store())
+    rig.send("a", "b")
+    (one,) = rig.receive(count=1, lease_ms=HOUR_MS)
+    files = stop(rig)
+    lose_checkpoints(files)
+    group = config_with(files, b"billing")
+    spoilt_at(files, group, b"1")
+    repair_log(DIRECTORY, files, rig.config, rig.now_ms)
+    rig.engine = rig.reopened()
+    assert rig.engine.catalog.group("billing") is not None
+    assert rig.ack(one) == [True]
+    assert rig.names() == ["b"]
+
+
+def test_a_name_that_another_topic_has_is_not_believed() -> None:
+    rig = EngineRig(store=short_store())
+    rig.send("a", topic="orders")
+    rig.send("b", topic="krders")
+    files = stop(rig)
+    lose_checkpoints(files)
+    topic = config_with(files, b'"orders')
+    spoilt_at(files, topic, b"orders")
+    repair_log(DIRECTORY, files, rig.config, rig.now_ms)
+    rig.engine = rig.reopened()
+    assert rig.names("new", topic="krders") == ["b"]
+    assert rig.names("new", topic=f"lost-topic-{1}") == ["a"]

@@ -22,6 +22,7 @@ from latermq_broker.engine.state.segment_use import QueueKey
 from latermq_broker.engine.state.state import EngineState
 from latermq_broker.errors import DamagedQueueError, GivenUpError
 from latermq_broker.offline.mending.lossy import LossyReplay
+from latermq_broker.offline.mending.lost_catalog import read_lost
 from latermq_broker.schedule.timer import Timer
 from latermq_broker.store.derived.checkpoint import (
     MOVED,
@@ -96,9 +97,10 @@ def _close_log(path: Path, files: Files, config: Config, now_ms: int) -> None:
 
 def replayed(store: Store, config: Config, now_ms: int) -> EngineState:
     """Return the state that a lenient replay brings. Raises as `Store.recover`."""
+    lost = read_lost(store.files, store.directory)
     while True:
         state = EngineState(store, config)
-        replay = LossyReplay(state, Journal(state))
+        replay = LossyReplay(state, Journal(state), lost)
         try:
             store.recover(partial(restore, state), replay.replay, now_ms)
         except GivenUpError as error:

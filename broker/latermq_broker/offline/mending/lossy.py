@@ -24,6 +24,7 @@ from latermq_broker.offline.mending.lossy_catalog import CatalogMender, Menders
 from latermq_broker.offline.mending.lossy_deliveries import DeliveryMender
 from latermq_broker.offline.mending.lossy_progress import ProgressMender
 from latermq_broker.offline.mending.lossy_queues import QueueMender
+from latermq_broker.offline.mending.lost_catalog import LostCatalog
 from latermq_broker.store.records.record import Record, RecordType
 
 CONFIG_BYTES_MIN: Final = 128  # of a record that gives out an id
@@ -33,12 +34,12 @@ IDS_PER_BYTE_MAX: Final = 4  # delivery ids in a byte of LEASE records, rounded 
 class LossyReplay:
     """See the module."""
 
-    def __init__(self, state: EngineState, journal: Journal) -> None:
+    def __init__(self, state: EngineState, journal: Journal, lost: LostCatalog) -> None:
         self._active = False  # from the first LOST record on
         self._state = state
         self._journal = journal
         deliveries = journal.deliveries
-        mended = CatalogMender(state, journal.catalog)
+        mended = CatalogMender(state, journal.catalog, lost)
         self._queues = QueueMender(state, deliveries, mended)
         self._progress = ProgressMender(state, deliveries)
         held = DeliveryMender(state, deliveries, mended, self._progress)

@@ -9,6 +9,7 @@ from latermq_broker.engine.journal.apply_catalog import CatalogApplier
 from latermq_broker.engine.journal.indexing import reach
 from latermq_broker.engine.state.model import Topic
 from latermq_broker.engine.state.state import EngineState, Stamp
+from latermq_broker.offline.mending.lost_catalog import LostCatalog
 from latermq_broker.store.records.catalog_records import (
     CONFIG_DELETE,
     CONFIG_GROUP,
@@ -30,9 +31,11 @@ LOST_TOPIC_NAME: Final = "lost-topic-"  # and its id: of a topic whose name is l
 class CatalogMender:
     """CONFIG, OFFSET, RESET, LITE; and what others need of the catalog."""
 
-    def __init__(self, state: EngineState, catalog: CatalogApplier) -> None:
+    def __init__(self, state: EngineState, catalog: CatalogApplier, lost: LostCatalog) -> None:
         self._state = state
         self._catalog = catalog
+        self._lost = lost
+        self._believed: set[int] = set()  # topics made by what damaged records tell
 
     def menders(self) -> Menders:
         return {
@@ -57,7 +60,10 @@ class CatalogMender:
             return config
         name = decode_topic(config.body).name
         topic = catalog.topic(name)
-        if topic is not None and topic.id != config.id:
+        if topic is not None and topic.id in self._believed and topic.id != config.id:
+            catalog.remove_topic(topic.id)  # by a name that may never have been its own
+            catalog.put_topic(replace(topic, name=f"{LOST_TOPIC_NAME}{topic.id}"))
+        elif topic is not None and topic.id != config.id:
             self._delete(config, topic.id, at)
         placeholder = catalog.topic_by_id(config.id)
         if placeholder is not None and placeholder.name != name:
@@ -85,21 +91,41 @@ class CatalogMender:
     def lite(self, lite: LitePayload, at: Stamp) -> LitePayload | None:
         del at
         expired = lite.kind == LITE_EXPIRED
-        return lite if expired or self._state.catalog.group_by_id(lite.group_id) else None
+        return lite if expired or self.has_group(lite.group_id) else None
 
     def _exists(self, group_id: int, topic_id: int, queue_id: int, at: Stamp) -> bool:
         """Tell whether the group is known; its topic is then, too."""
-        if self._state.catalog.group_by_id(group_id) is None:
+        if not self.has_group(group_id):
             return False
         self.ensure_topic(topic_id, queue_id, at)
         return True
 
+    def has_group(self, group_id: int) -> bool:
+        """Tell whether the group is known, or a damaged record tells of it."""
+        catalog = self._state.catalog
+        if catalog.group_by_id(group_id) is not None:
+            return True
+        lost = self._lost.groups.get(group_id)
+        if lost is None or catalog.group(lost.name) is not None:
+            return False
+        catalog.put_group(replace(lost, id=group_id))
+        return True
+
     def ensure_topic(self, topic_id: int, queue_id: int, at: Stamp) -> None:
-        """Make sure of such a topic with such a queue: the record that made it may be lost."""
+        """Make sure of such a topic with such a queue: the record that made it may be lost.
+
+        What a damaged record still tells of it is believed, if nobody else has the name.
+        """
         catalog = self._state.catalog
         topic = catalog.topic_by_id(topic_id)
         queue_count = queue_id + 1 if queue_id != QUEUE_UNSET else 1
         if topic is None:
+            lost = self._lost.topics.get(topic_id)
+            if lost is not None and catalog.topic(lost.name) is None:
+                queue_count = max(queue_count, lost.queue_count)
+                catalog.put_topic(replace(lost, id=topic_id, queue_count=queue_count))
+                self._believed.add(topic_id)
+                return
             catalog.put_topic(_made_up(topic_id, f"{LOST_TOPIC_NAME}{topic_id}", queue_count, at))
         elif topic.queue_count < queue_count:
             catalog.put_topic(replace(topic, queue_count=queue_count))

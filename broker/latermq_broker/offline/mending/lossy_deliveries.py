@@ -67,7 +67,7 @@ class DeliveryMender:
         return None if delivery is None else delivery.state
 
     def lease_fresh(self, lease: LeaseFreshPayload, at: Stamp) -> LeaseFreshPayload | None:
-        if self._state.catalog.group_by_id(lease.group_id) is None:
+        if not self._catalog.has_group(lease.group_id):
             return None
         self._catalog.ensure_topic(lease.topic_id, lease.queue_id, at)
         reach(
@@ -97,7 +97,7 @@ class DeliveryMender:
 
     def lease_ordered(self, lease: LeaseOrderedPayload, at: Stamp) -> LeaseOrderedPayload | None:
         state = self._state
-        if state.catalog.group_by_id(lease.group_id) is None:
+        if not self._catalog.has_group(lease.group_id):
             return None
         moves = lease.queue_id != NO_QUEUE
         if moves:
@@ -170,7 +170,7 @@ class DeliveryMender:
         return None
 
     def redrive(self, redrive: RedrivePayload, at: Stamp) -> RedrivePayload | None:
-        known = self._state.catalog.group_by_id(redrive.group_id) is not None
+        known = self._catalog.has_group(redrive.group_id)
         if not known or redrive.id in self._state.leases.deliveries:
             return None
         self._catalog.ensure_topic(redrive.topic_id, redrive.queue_id, at)
