@@ -26,7 +26,6 @@ from latermq._consuming.figures import ConsumerStats
 from latermq._consuming.keeping import check_lease_max
 from latermq._consuming.signals import asked_to_end
 from latermq._values import arguments
-from latermq._values.failure import Kinds
 from latermq._values.settings import MATCH_ALL
 from latermq._values.tls import Tls
 from latermq._worker.calls import Function, Shape, shape_of
@@ -47,7 +46,7 @@ from latermq._worker.rates import interval_of
 from latermq._worker.schedules import Missed, Schedule
 from latermq._worker.verdicts import Rules
 from latermq._worker.worker import Listening, Worker
-from latermq.backoff import RETRY_IN, Backoff, WaitOf
+from latermq.backoff import RETRY_IN, Backoff, Kinds, WaitOf
 from latermq.client import Client, connect
 from latermq.message import Message
 from latermq.middleware import Middleware

@@ -13,23 +13,30 @@ import math
 import random
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
+from latermq_text.backoffs import (
+    FACTOR_MAX,
+    refusal_of_growth,
+    refusal_of_jitter,
+    refusal_of_ladder,
+)
 from latermq_text.durations import TooLongError, format_exact, parse_duration_ms, shown
 
 __all__ = ["FIFO_RETRY", "Backoff", "retry"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Errors: TypeAlias = type[Exception] | tuple[type[Exception], ...]
+Kinds: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
 Wait: TypeAlias = timedelta | float | str | None
 WaitOf: TypeAlias = str | Callable[[Any], Wait]
 
 log = logging.getLogger("latermq")
 
-FACTOR_MAX: Final = 1_000  # by which an exponential wait grows
+_EXCEPTIONS: Final = BaseExceptionGroup.__dict__["exceptions"]  # past one that a class may have
 RETRY_IN: Final = "retry_in"  # the attribute of an exception that says how long to wait
 
 # 2 ** 32 of anything is past every maximum, and a larger power could leave the floats.
@@ -133,10 +140,13 @@ class Backoff:
         shares = _JITTER.search(words)
         if shares is not None and jitter is None:
             jitter = float(shares[1]) / (100 if shares[2] else 1)
-        if not 0 <= (jitter or 0) <= 1:
-            raise ValueError("jitter is a share from 0% to 100%")
-        object.__setattr__(self, "jitter", jitter or 0.0)
-        object.__setattr__(self, "waits", _waits(words[: shares.start()] if shares else words))
+        if jitter is not None and not _is_number(jitter):
+            raise TypeError(f"jitter must be a share from 0 to 1, not {jitter!r}")
+        waits = _waits(words[: shares.start()] if shares else words)
+        if refusal := refusal_of_jitter(jitter or 0.0) or _refusal(waits):
+            raise ValueError(f"backoff {shown(words)}: {refusal}")
+        object.__setattr__(self, "jitter", float(jitter or 0.0))
+        object.__setattr__(self, "waits", waits)
 
     @classmethod
     def of(cls, waits: Ladder | Exponential | Fixed, jitter: float) -> "Backoff":
@@ -162,6 +172,21 @@ class Backoff:
 
     def __repr__(self) -> str:
         return f"Backoff({str(self)!r})"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _refusal(waits: Ladder | Exponential | Fixed) -> str:
+    """Return why a broker refuses these waits; "": it takes them."""
+    match waits:
+        case Exponential(initial=initial, limit=limit, multiplier=multiplier):
+            return refusal_of_growth(initial // _MS, limit // _MS, multiplier)
+        case Ladder(several):
+            return refusal_of_ladder([each // _MS for each in several])
+        case Fixed(each):
+            return refusal_of_ladder([each // _MS])
 
 
 def _spelled(wait: timedelta) -> str:
@@ -193,7 +218,7 @@ def _exponential(words: list[str]) -> Exponential:
         multiplier = math.nan
     if not 1 <= multiplier <= FACTOR_MAX:
         raise ValueError(
-            f"{shown(words[2])} is not a factor such as 2 or 1.5, from 1 to {FACTOR_MAX}"
+            f"{shown(words[2])} is not a factor such as 2 or 1.5, from 1 to {FACTOR_MAX:g}"
         )
     return Exponential(initial=_span(words[0]), limit=_span(words[1]), multiplier=multiplier)
 
@@ -276,6 +301,33 @@ def _said(text: str) -> timedelta | float | None:
         return wait if wait > timedelta(0) else None
 
 
+def parts_of(error: BaseException) -> Sequence[BaseException]:
+    """Return the exceptions of a group, nested groups flattened; of any other error, itself."""
+    if not issubclass(type(error), BaseExceptionGroup):
+        return (error,)
+    parts: list[BaseException] = []
+    rest = [error]
+    while rest:
+        each = rest.pop()
+        if issubclass(type(each), BaseExceptionGroup):
+            rest += reversed(_EXCEPTIONS.__get__(each))
+        else:
+            parts.append(each)
+    return parts
+
+
+def fits_kind(error: BaseException, kinds: Kinds) -> bool:
+    """Tell whether its type is one of the classes; `__class__` is not asked, as by `except`."""
+    return issubclass(type(error), kinds)
+
+
+def check_kinds(name: str, kinds: object) -> None:
+    """Raises TypeError: neither an exception class nor a tuple of them."""
+    for kind in kinds if isinstance(kinds, tuple) else (kinds,):
+        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            raise TypeError(f"{name} must be an exception class, or a tuple of them, not {kinds!r}")
+
+
 class _Calls(NamedTuple):
     """What `retry` says of the calls of a function."""
 
@@ -288,7 +340,11 @@ class _Calls(NamedTuple):
 
     def wait_s(self, error: Exception, number: int, spent_s: float) -> float | None:
         """Return how long to wait after call `number`, which raised; None: it was the last."""
-        if number >= self.tries or isinstance(error, self.give_up_on):
+        parts = parts_of(error)
+        worth = fits_kind(error, self.on) or all(fits_kind(part, self.on) for part in parts)
+        if number >= self.tries or not worth:
+            return None
+        if any(fits_kind(each, self.give_up_on) for each in (error, *parts)):
             return None
         named = wait_of(error, self.retry_in)
         wait = self.backoff.wait(number, random.random()) if named is None else named
@@ -315,8 +371,8 @@ def retry(
 
     Args:
         tries: calls in all; what the last one raises is raised.
-        on: only these exceptions are worth another call.
-        give_up_on: of them, these are not.
+        on: only these exceptions are worth another call; of a group, all of its exceptions.
+        give_up_on: of them, these are not; of a group, one is enough.
         within: no call begins so long after the first one began; what was raised is raised then
             at once. A call that runs is not cut off.
         retry_in: where an exception says how long to wait, whatever the waits are, as of
@@ -327,9 +383,15 @@ def retry(
     backoff = Backoff(waits) if isinstance(waits, str) else waits
     if not isinstance(backoff, Backoff):
         raise TypeError(f"a backoff is text: {_HINT}; not {waits!r}")
+    if not isinstance(tries, int) or isinstance(tries, bool):
+        raise TypeError(f"tries must be an int, not {tries!r}")
     if tries < 1:
         raise ValueError(f"tries must be at least 1, not {tries}")
     limit = _span(within) if isinstance(within, str) else within
+    if not isinstance(limit, timedelta | None):
+        raise TypeError(f'within must be a timedelta, or text such as "1m", not {within!r}')
+    check_kinds("on", on)
+    check_kinds("give_up_on", give_up_on)
     if limit is not None and limit <= timedelta(0):
         raise ValueError(f"within must be positive, not {within}")
     within_s = math.inf if limit is None else limit.total_seconds()
@@ -348,7 +410,7 @@ def _repeated(function: Callable[..., Any], calls: _Calls) -> Callable[..., Any]
         while True:
             try:
                 return function(*args, **kwargs)
-            except calls.on as error:
+            except Exception as error:
                 wait_s = calls.wait_s(error, number, time.monotonic() - began_s)
                 if wait_s is None:
                     raise
@@ -362,7 +424,7 @@ def _repeated(function: Callable[..., Any], calls: _Calls) -> Callable[..., Any]
         while True:
             try:
                 return await function(*args, **kwargs)
-            except calls.on as error:
+            except Exception as error:
                 wait_s = calls.wait_s(error, number, now_s() - began_s)
                 if wait_s is None:
                     raise

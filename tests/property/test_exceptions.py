@@ -8,8 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latermq._values.failure import describe, exc_info, fits_kind, parts_of, rejection, text_of
+from latermq._values.failure import describe, exc_info, rejection, text_of
 from latermq._worker.verdicts import Judge, Rules
+from latermq.backoff import fits_kind, parts_of
 from latermq.delivery import Outcome
 
 RAISED = (KeyError, AttributeError, RecursionError, SystemExit, KeyboardInterrupt, GeneratorExit)

@@ -4,9 +4,9 @@ from typing import Final
 
 from latermq_broker.catalog.catalog import Backoff, BackoffKind
 from latermq_broker.delivery.filters.filter import hash64
+from latermq_text.backoffs import BACKOFF_MS_MAX as BACKOFF_MS_MAX
+from latermq_text.backoffs import LADDER_STEPS_MAX as LADDER_STEPS_MAX
 
-BACKOFF_MS_MAX: Final = 30 * 86_400_000
-LADDER_STEPS_MAX: Final = 64  # the last one repeats
 _EXPONENT_MAX: Final = 64
 _RENEWALS_MS: Final = (60_000, 180_000, 300_000, 600_000, 1_800_000, 3_600_000)
 

@@ -94,6 +94,12 @@ def at_least_one(name: str, value: object) -> None:
         raise ValueError(f"{name} must be at least 1, not {value}")
 
 
+def at_most(name: str, value: int, most: int) -> None:
+    """Raises ValueError: above `most`."""
+    if value > most:
+        raise ValueError(f"{name} must be at most {most}, not {value}")
+
+
 def duration(name: str, value: object) -> None:
     """Raises TypeError, ValueError: not a timedelta, or of more than a hundred years."""
     if not isinstance(value, timedelta):

@@ -10,11 +10,10 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 # It travels as one gRPC header, in base64. Servers commonly take 8 KiB of headers in all, so the
 # four parts together stay under what leaves room for the others.
@@ -25,9 +24,6 @@ HASH_BYTES: Final = 8
 REJECTED_CLASS: Final = "Rejected"
 UNSAID: Final = "<exception str() failed>"
 
-Kinds: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
-
-_EXCEPTIONS: Final = BaseExceptionGroup.__dict__["exceptions"]  # past one that a class may have
 _PACKAGE: Final = f"{Path(__file__).parents[1]}{os.sep}"
 _DEMO: Final = f"{_PACKAGE}demo{os.sep}"  # an application like others
 _CALLING: Final = (_PACKAGE, f"{Path(concurrent.futures.__file__).parent}{os.sep}")
@@ -100,26 +96,6 @@ def text_of(error: BaseException) -> str:
         return str.__str__(str(error))
     except BaseException:  # noqa: BLE001  its `__str__` is not ours
         return UNSAID  # as tracebacks say it
-
-
-def parts_of(error: BaseException) -> Sequence[BaseException]:
-    """Return the exceptions of a group, nested groups flattened; of any other error, itself."""
-    if not issubclass(type(error), BaseExceptionGroup):
-        return (error,)
-    parts: list[BaseException] = []
-    rest = [error]
-    while rest:
-        each = rest.pop()
-        if issubclass(type(each), BaseExceptionGroup):
-            rest += reversed(_EXCEPTIONS.__get__(each))
-        else:
-            parts.append(each)
-    return parts
-
-
-def fits_kind(error: BaseException, kinds: Kinds) -> bool:
-    """Tell whether its type is one of the classes; `__class__` is not asked, as by `except`."""
-    return issubclass(type(error), kinds)
 
 
 def tell(log: logging.Logger, level: int, text: str, *given: object, **about: Any) -> None:

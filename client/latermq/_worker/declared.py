@@ -20,6 +20,7 @@ from latermq.errors import (
 from latermq_proto.apache.rocketmq.v2 import service_pb2
 from latermq_proto.latermq.v1 import group_pb2, topic_pb2
 from latermq_text.attempts import UNLIMITED, UNLIMITED_WORD, allowed
+from latermq_text.backoffs import ATTEMPTS_MAX, QUEUES_MAX
 
 log = logging.getLogger("latermq.worker")
 
@@ -47,6 +48,7 @@ class Topic:
             raise ValueError(f"kind must be one of {', '.join(get_args(TopicKind))}: {self.kind}")
         if self.queues is not None:
             arguments.at_least_one("queues", self.queues)
+            arguments.at_most("queues", self.queues, QUEUES_MAX)
 
     def differences(self, there: topic_pb2.Topic) -> list[str]:
         """Say what the broker has otherwise."""
@@ -72,6 +74,7 @@ class Group:
         arguments.name_of("group", self.name)
         if self.max_attempts is not None:
             arguments.at_least_one("max_attempts", self.max_attempts)
+            arguments.at_most("max_attempts", self.max_attempts, ATTEMPTS_MAX)
 
     @property
     def says_nothing(self) -> bool:

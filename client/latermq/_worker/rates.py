@@ -27,7 +27,10 @@ def interval_of(rate: str) -> timedelta:
     span_ms = int(match[2] or 1) * UNITS_MS[match[3]]
     if span_ms > DURATION_MS_MAX:
         raise ValueError(f"rate is per hundred years at most, not {shown(rate)}")
-    return timedelta(milliseconds=span_ms) / int(match[1])
+    interval = timedelta(milliseconds=span_ms) / int(match[1])
+    if not interval:
+        raise ValueError(f"rate is a million a second at most, not {shown(rate)}")
+    return interval
 
 
 class Pacer:

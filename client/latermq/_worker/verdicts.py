@@ -7,8 +7,17 @@ from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 from latermq._values.arguments import wrong
-from latermq._values.failure import Kinds, class_name_of, fits_kind, parts_of, tell, text_of
-from latermq.backoff import RETRY_IN, Backoff, WaitOf, wait_of
+from latermq._values.failure import class_name_of, tell, text_of
+from latermq.backoff import (
+    RETRY_IN,
+    Backoff,
+    Kinds,
+    WaitOf,
+    check_kinds,
+    fits_kind,
+    parts_of,
+    wait_of,
+)
 from latermq.delivery import Outcome, Verdict
 
 log = logging.getLogger("latermq.worker")
@@ -42,8 +51,8 @@ class Rules(NamedTuple):
         """Raises TypeError: not exception classes, or not a name or a function."""
         for name in ("retry_on", "dead_letter_on", "give_back_on"):
             kinds = getattr(self, name)
-            if kinds is not None and not all(map(_is_kind, _several(kinds))):
-                raise wrong(name, "an exception class, or a tuple of them", kinds)
+            if kinds is not None:
+                check_kinds(name, kinds)
         if not isinstance(self.retry_in, str) and not callable(self.retry_in):
             raise wrong("retry_in", "the name of an attribute, or a function", self.retry_in)
 
@@ -120,7 +129,3 @@ class Judge:
 
 def _several(kinds: Kinds) -> tuple[Any, ...]:
     return kinds if isinstance(kinds, tuple) else (kinds,)
-
-
-def _is_kind(kind: object) -> bool:
-    return isinstance(kind, type) and issubclass(kind, BaseException)

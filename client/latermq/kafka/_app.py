@@ -8,13 +8,12 @@ from datetime import timedelta
 from typing import Any, Final
 
 from latermq._values import arguments
-from latermq._values.failure import Kinds
 from latermq._values.tls import Tls
 from latermq._worker.declared import Attempts, Group
 from latermq._worker.verdicts import Rules
 from latermq._worker.worker import Worker
 from latermq.app import App
-from latermq.backoff import RETRY_IN, Backoff, WaitOf
+from latermq.backoff import RETRY_IN, Backoff, Kinds, WaitOf
 from latermq.delivery import Delivery
 from latermq.kafka._bridge import Bridge, Place
 from latermq.kafka._feed import Feed, settings_of

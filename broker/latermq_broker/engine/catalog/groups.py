@@ -10,7 +10,6 @@ from latermq_broker.catalog.catalog import BackoffKind, encode_group
 from latermq_broker.catalog.shares import Shares, key_of, maker
 from latermq_broker.delivery.leases.lease import State
 from latermq_broker.delivery.order.fifo import FifoGate
-from latermq_broker.delivery.retry import BACKOFF_MS_MAX, LADDER_STEPS_MAX
 from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.state.lag import entering_per_s, lag_of
 from latermq_broker.engine.state.letter_states import letters_of
@@ -37,6 +36,7 @@ from latermq_broker.store.records.catalog_records import (
 )
 from latermq_broker.store.records.record import RecordType
 from latermq_text.attempts import UNLIMITED
+from latermq_text.backoffs import refusal_of_growth, refusal_of_jitter, refusal_of_ladder
 
 FORGOTTEN_MAX: Final = 256  # deleted subscriptions that a group remembers
 PAIRS_AT_ONCE: Final = 200  # groups on topics that are looked at in one turn of the loop
@@ -286,21 +286,9 @@ def _check_on_dead(name: str, on_dead: OnDead, *, fifo: bool) -> None:
 
 
 def _check_backoff(backoff: Backoff) -> None:
-    if not 0.0 <= backoff.jitter <= 1.0:
-        raise BadRequestError(f"backoff jitter {backoff.jitter} is not within 0 to 1")
     if backoff.kind is BackoffKind.EXPONENTIAL:
-        if not 1 <= backoff.initial_ms <= backoff.max_ms <= BACKOFF_MS_MAX:
-            raise BadRequestError(
-                f"exponential backoff from {backoff.initial_ms} to {backoff.max_ms} ms: needs "
-                f"1 <= initial <= max <= {BACKOFF_MS_MAX}"
-            )
-        if not 1.0 <= backoff.multiplier <= 100.0:
-            raise BadRequestError(f"backoff multiplier {backoff.multiplier} is not within 1 to 100")
-        return
-    if not 1 <= len(backoff.delays_ms) <= LADDER_STEPS_MAX:
-        raise BadRequestError(
-            f"a backoff ladder has 1 to {LADDER_STEPS_MAX} steps, not {len(backoff.delays_ms)}"
-        )
-    for delay_ms in backoff.delays_ms:
-        if not 0 <= delay_ms <= BACKOFF_MS_MAX:
-            raise BadRequestError(f"backoff {delay_ms} ms is not within 0 to {BACKOFF_MS_MAX}")
+        wrong = refusal_of_growth(backoff.initial_ms, backoff.max_ms, backoff.multiplier)
+    else:
+        wrong = refusal_of_ladder(backoff.delays_ms)
+    if refusal := refusal_of_jitter(backoff.jitter) or wrong:
+        raise BadRequestError(f"backoff: {refusal}")
