@@ -1,6 +1,5 @@
 """The process: routes, a socket, uvicorn; from its start to its drain."""
 
-import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -17,6 +16,7 @@ from latermq_console.serving.console import Console
 from latermq_console.serving.headers import Guarded
 from latermq_console.serving.templates import PACKAGE
 from latermq_console.settings import Settings, check_exposure
+from latermq_text.listening import bound_sockets
 
 BACKLOG: Final = 128
 REQUESTS_AT_ONCE_MAX: Final = 256
@@ -66,7 +66,8 @@ async def serve(
                   file=sys.stderr)  # fmt: skip
         if not exposed:
             check_exposure(host, asks_for_names=asks, secure=settings.secure)
-        with _bound(host, port) as listening:
+        sockets = bound_sockets(host, port)
+        try:
             certificate, key = files
             config = uvicorn.Config(
                 application(console), lifespan="off", log_level="warning", access_log=False,
@@ -75,14 +76,12 @@ async def serve(
             )  # fmt: skip
             config.load()  # the certificate, too: before it is said that it serves
             scheme = "https" if settings.secure else "http"
-            bound = listening.getsockname()
+            for listening in sockets:
+                listening.listen(BACKLOG)
+            bound = sockets[0].getsockname()
             name = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
             say(f"{scheme}://{name}:{bound[1]}")
-            await uvicorn.Server(config).serve(sockets=[listening])
-
-
-def _bound(host: str, port: int) -> socket.socket:
-    family, _, _, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    return socket.create_server(address[:2], family=family, backlog=BACKLOG)
+            await uvicorn.Server(config).serve(sockets=sockets)
+        finally:
+            for listening in sockets:
+                listening.close()

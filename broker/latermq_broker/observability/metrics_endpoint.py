@@ -15,12 +15,13 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from latermq_broker.config.addresses import listen_address
 from latermq_broker.config.config import MetricsConfig
 from latermq_broker.errors import ConfigError
 from latermq_broker.observability.exposition import OPEN_TYPE, PLAIN_TYPE, as_openmetrics
+from latermq_text.listening import bound_sockets
 
 log = logging.getLogger("latermq.metrics")
 
@@ -86,11 +87,8 @@ class MetricsEndpoint:
     async def _bind(self) -> None:
         host, port = listen_address("metrics.listen", self._config.listen)
         try:
-            if self._given:
-                for given in self._given:
-                    await self._listen(sock=given)
-            else:
-                await self._listen(host=host, port=port)
+            for listener in self._given or bound_sockets(host, port):
+                await self._listen(listener)
         except OSError as error:
             reason = error.strerror or error
             raise ConfigError(
@@ -100,10 +98,10 @@ class MetricsEndpoint:
         self.address = f"[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"{bound[0]}:{bound[1]}"
         log.info("metrics served", extra={"address": self.address})
 
-    async def _listen(self, **where: Any) -> None:
+    async def _listen(self, listener: socket.socket) -> None:
         """Raises OSError."""
         self._servers.append(
-            await asyncio.start_server(self._accept, limit=REQUEST_BYTES_MAX, **where)
+            await asyncio.start_server(self._accept, limit=REQUEST_BYTES_MAX, sock=listener)
         )
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

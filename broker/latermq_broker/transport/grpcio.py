@@ -11,7 +11,6 @@ by the caller's cancel, its deadline, or a lost connection.
 import asyncio
 import logging
 import os
-import socket
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from inspect import isawaitable
@@ -36,6 +35,7 @@ from latermq_broker.services.call.handler import (
 from latermq_broker.transport.grpc.metadata import AnswerExtra
 from latermq_broker.transport.unconfirmed import give_up
 from latermq_h2.grpc_code import GrpcCode
+from latermq_text.listening import bound_sockets
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core logs to stderr in a form of its own
 import grpc
@@ -372,11 +372,8 @@ def _join(host: str, port: int) -> str:
 def _refuse_unbindable(host: str, port: int) -> None:
     """Try the address with a plain socket: grpc does not say why it cannot have it."""
     try:
-        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, kind, protocol, _, address in addresses:
-            with socket.socket(family, kind, protocol) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind(address)
+        for probe in bound_sockets(host, port):
+            probe.close()
     except OSError as error:
         reason = error.strerror or str(error)
         raise ConfigError("server.listen", f"cannot listen on {_join(host, port)}: {reason}") from (

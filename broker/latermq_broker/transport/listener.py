@@ -38,6 +38,7 @@ from latermq_broker.transport.protocol import ShellProtocol
 from latermq_broker.transport.proxy_protocol import ProxyError
 from latermq_broker.transport.seats import Seats
 from latermq_broker.transport.tls import CertificateFiles
+from latermq_text.listening import bound_sockets
 
 log = logging.getLogger("latermq.transport")
 
@@ -98,10 +99,13 @@ class Listener:
         """
         self._kept = kept
         self._sockets += sockets or bound("server.listen", self.host, self.port)
-        for listening in self._sockets:
-            listening.setblocking(False)
-            listening.listen(BACKLOG)
-            self.port = listening.getsockname()[1]
+        try:
+            for listening in self._sockets:
+                listening.setblocking(False)
+                listening.listen(BACKLOG)
+        except OSError as error:  # another process was faster, between bind and here
+            raise _unbindable("server.listen", self.host, self.port, error) from error
+        self.port = self._sockets[0].getsockname()[1]
         self._connections_max = room_for_connections(self._http2.connections_max)
         self._listen()
 
@@ -329,23 +333,15 @@ class Listener:
 
 def bound(setting: str, host: str, port: int) -> list[socket.socket]:
     """Bind sockets at every address of `host`, not listening yet. Raises ConfigError."""
-    sockets: list[socket.socket] = []
     try:
-        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, kind, protocol, _, address in addresses:
-            listener = socket.socket(family, kind, protocol)
-            sockets.append(listener)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-            listener.bind((address[0], port, *address[2:]))
-            port = listener.getsockname()[1]
+        return bound_sockets(host, port)
     except OSError as error:
-        for listener in sockets:
-            listener.close()
-        reason = error.strerror or str(error)
-        raise ConfigError(setting, f"cannot listen on {join(host, port)}: {reason}") from error
-    return sockets
+        raise _unbindable(setting, host, port, error) from error
+
+
+def _unbindable(setting: str, host: str, port: int, error: OSError) -> ConfigError:
+    reason = error.strerror or str(error)
+    return ConfigError(setting, f"cannot listen on {join(host, port)}: {reason}")
 
 
 def room_for_connections(wanted: int) -> int:

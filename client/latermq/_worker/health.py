@@ -15,6 +15,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Final, Self
 
+from latermq_text.listening import bound_sockets
+
 log = logging.getLogger("latermq.worker")
 
 TOUCHED_S: Final = 1.0  # between two touches of the file
@@ -38,7 +40,7 @@ class Health:
         self._trouble = trouble
         self._file = file
         self._address = None if address is None else _parsed(address)
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []  # one for each address
         self._tasks: dict[asyncio.Task[None], None] = {}  # of connections, the oldest first
         self._touching: asyncio.Task[None] | None = None
 
@@ -46,8 +48,11 @@ class Health:
         """Begin to tell. Raises OSError: the address cannot be listened on."""
         if self._address is not None:
             host, port = self._address
-            self._server = await asyncio.start_server(self._asked, host, port, limit=HEAD_BYTES_MAX)
-            host, port = self._server.sockets[0].getsockname()[:2]
+            for listener in bound_sockets(host, port):
+                self._servers.append(
+                    await asyncio.start_server(self._asked, sock=listener, limit=HEAD_BYTES_MAX)
+                )
+            host, port = self._servers[0].sockets[0].getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
             log.info("health: http://%s:%d/healthz and /readyz", shown, port)
         if self._file is not None:
@@ -58,8 +63,8 @@ class Health:
         tasks = list(self._tasks)
         if self._touching is not None:
             tasks.append(self._touching)
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
