@@ -29,14 +29,14 @@ def bound_sockets(host: str, port: int) -> list[socket.socket]:
 
 
 def addresses_to_bind(
-    found: Iterable[tuple[int, int, int, str, tuple[Any, ...]]], port: int
+    resolved: Iterable[tuple[int, int, int, str, tuple[Any, ...]]], port: int
 ) -> list[tuple[int, Address]]:
-    """List what getaddrinfo found with each address once: (family, address).
+    """List what getaddrinfo resolved with each address once: (family, address).
 
     Beside the IPv6 wildcard, which takes IPv4 too, there is no IPv4 one.
     """
     rows: dict[tuple[int, Address], None] = {}
-    for family, _, _, _, address in found:
+    for family, _, _, _, address in resolved:
         if family in (socket.AF_INET, socket.AF_INET6):
             flow, scope = (*address[2:], 0, 0)[:2]
             rows[family, (str(address[0]), port, int(flow), int(scope))] = None
@@ -47,8 +47,8 @@ def addresses_to_bind(
 
 def _bound(host: str, port: int) -> list[socket.socket]:
     sockets: list[socket.socket] = []
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    rows = addresses_to_bind(found, port)
+    resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    rows = addresses_to_bind(resolved, port)
     try:
         for family, address in rows:
             try:

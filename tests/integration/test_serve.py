@@ -285,6 +285,39 @@ class TestRefusals:
         line = refused("--listen", "127.0.0.1:0", "--data-dir", str(closed))
         assert "Permission denied" in line
 
+    @pytest.mark.skipif(
+        os.geteuid() != 0 or shutil.which("capsh") is None, reason="needs root and capsh"
+    )
+    @pytest.mark.parametrize(
+        "command",
+        [
+            "serve --listen 127.0.0.1:0 --data-dir",
+            "serve --listen 127.0.0.1:0 --replace --data-dir",
+            "serve --listen 127.0.0.1:0 --shards 2 --data-dir",
+            "log verify", "log dump", "log repair --skip", "backup restore /none --to",
+            "serve --config", "serve --print-config --config",
+        ],
+    )  # fmt: skip
+    def test_what_is_of_another_user_is_told_in_a_line(
+        self, broker: BrokerProcess, command: str
+    ) -> None:
+        broker.start()
+        broker.terminate()
+        shutil.chown(broker.data_dir, "nobody")
+        broker.data_dir.chmod(0o700)
+        file = broker.data_dir / "latermq.toml" if "--config" in command else broker.data_dir
+        rights = "--drop=cap_dac_override,cap_dac_read_search,cap_fowner,cap_chown"
+        words = f"{sys.executable} -m latermq_broker {command} {file}"
+        ended = subprocess.run(
+            ["capsh", rights, "--", "-c", words],
+            capture_output=True, text=True, timeout=patient(60),
+        )  # fmt: skip
+        assert ended.returncode == 2, ended.stderr
+        assert len(ended.stderr.splitlines()) == 1, ended.stderr
+        assert "unexpected" not in ended.stderr
+        if "none" not in command:
+            assert "Permission denied" in ended.stderr
+
     @pytest.mark.parametrize(
         ("arguments", "words"),
         [

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from latermq_broker.errors import StoreUnusableError
-from latermq_broker.store.directory import LOG_NAME, REPLICA_NAME, SHARD_NAME
+from latermq_broker.store.directory import LOG_NAME, REPLICA_NAME, SHARD_NAME, has_file
 from latermq_broker.store.files import RealFiles
 
 _NEW: Final = ".new"
@@ -77,7 +77,7 @@ def require_shard(directory: Path, shard: int, shards: int) -> Mark | None:
     """
     mark = read_mark(directory)
     if mark is None:
-        if shard and _holds_a_log(directory) and not (directory / REPLICA_NAME).exists():
+        if shard and _holds_a_log(directory) and not has_file(directory, REPLICA_NAME):
             raise StoreUnusableError(
                 f"{directory} is of a broker that was alone, so it can become shard 0 only, not "
                 f"shard {shard}; see docs/cluster.md. Nothing was changed"

@@ -31,7 +31,7 @@ from latermq_broker.errors import ConfigError, StoreUnusableError
 from latermq_broker.observability import log as logs
 from latermq_broker.observability.service_manager import ServiceNotices
 from latermq_broker.pump.event_loop import ends_with_terminal, has_terminal
-from latermq_broker.store.directory import LOG_NAME
+from latermq_broker.store.directory import LOG_NAME, has_file, unusable
 from latermq_broker.transport.listener import bound
 
 log = logging.getLogger("latermq.cluster")
@@ -113,12 +113,15 @@ def check_directories(directory: Path, count: int) -> None:
     Raises:
         StoreUnusableError: a broker's log, or shards of another number.
     """
-    if (directory / LOG_NAME).exists():
+    if has_file(directory, LOG_NAME):
         raise StoreUnusableError(
             f"{directory} is of a broker that was alone: move it to a directory named 0, in a new "
             "one that you name here, and it becomes shard 0; see docs/cluster.md"
         )
-    names = [path.name for path in directory.iterdir()] if directory.is_dir() else []
+    try:
+        names = [path.name for path in directory.iterdir()] if directory.is_dir() else []
+    except OSError as error:
+        raise unusable(directory, error) from error
     beyond = sorted(int(name) for name in names if STRAYS.fullmatch(name) and int(name) >= count)
     for number in [*range(count), *beyond]:
         require_shard(directory / str(number), number, count)

@@ -20,7 +20,7 @@ from latermq_broker.config.config import Config
 from latermq_broker.config.server_transport import Transport
 from latermq_broker.errors import ConfigError, HandoverError, StoreLockedError
 from latermq_broker.handover.passing import Port, Predecessor
-from latermq_broker.store.directory import LOCK_NAME, REPLICA_NAME, take_lock
+from latermq_broker.store.directory import LOCK_NAME, REPLICA_NAME, has_file, take_lock
 from latermq_broker.store.files import RealFiles
 from latermq_broker.transport.lean import TLS_DIRECTORY
 from latermq_broker.transport.listener import bound
@@ -115,7 +115,7 @@ def end_replica(config: Config, directory: Path, stopped: Callable[[], bool]) ->
 def _why_not(predecessor: Predecessor, directory: Path) -> str:
     """Say why a broker that would hand its ports over is not replaced by a replica."""
     who = f"the broker, process {predecessor.pid}, "
-    if (directory / REPLICA_NAME).exists():
+    if has_file(directory, REPLICA_NAME):
         return (
             f"{who}owns a replicated log, and is of a version that cannot be replaced: end it by "
             "SIGTERM, which hands the log over, and start this one"
@@ -160,7 +160,7 @@ def _tell(predecessor: Predecessor) -> None:
 def _require_free(directory: Path, stopped: Callable[[], bool]) -> None:
     """Raises StoreLockedError: a process has the directory, and is waited for."""
     files = RealFiles()
-    if not stopped() and (directory / LOCK_NAME).exists():
+    if not stopped() and has_file(directory, LOCK_NAME):
         files.close(take_lock(files, directory))
 
 

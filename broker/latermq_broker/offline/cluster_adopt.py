@@ -26,6 +26,7 @@ from latermq_broker.replication.on_kafka import log_on_kafka
 from latermq_broker.store.directory import (
     LOG_NAME,
     REPLICA_NAME,
+    has_file,
     refuse_shard,
     require_local,
     take_lock,
@@ -73,7 +74,7 @@ def adopt(directory: Path, file: str | None, as_json: bool) -> None:
 def _adopted(directory: Path, config: Config) -> tuple[Note, OwnLog]:
     """Take the directory, and have the replicated log hold what it holds."""
     files = RealFiles()
-    if not (directory / LOG_NAME).is_dir():
+    if not has_file(directory, LOG_NAME):
         raise NotThereError(f"{plain(str(directory))} holds no log")
     new = _note(directory, config)
     require_local(files, directory, config.store)
@@ -91,7 +92,7 @@ def _note(directory: Path, config: Config) -> Note:
     """Say which log it is to be. Raises RefusedError, StoreUnusableError: it cannot be."""
     if not config.replication.kafka:
         raise RefusedError("no replicated log is named: --config FILE with [replication] kafka")
-    if (directory / REPLICA_NAME).exists():
+    if has_file(directory, REPLICA_NAME):
         raise RefusedError(
             f"{plain(str(directory))} is a copy of a replicated log; see `latermq cluster verify`"
         )

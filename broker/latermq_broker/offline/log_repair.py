@@ -21,7 +21,7 @@ from latermq_broker.offline.log_commands import (
     words_of,
 )
 from latermq_broker.offline.mending.closing import Ending, close_log
-from latermq_broker.store.directory import REPLICA_NAME
+from latermq_broker.store.directory import REPLICA_NAME, has_file
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.offline.repair import Loss, Repaired, plan_repair, repair_directory
 from latermq_broker.store.records.kind import Names
@@ -57,7 +57,9 @@ def repair(directory: Path, skip: bool, yes: bool, as_json: bool) -> None:
         raise RefusedError(
             "say --skip to give up what cannot be read; restoring a backup loses less"
         )
-    if (directory / REPLICA_NAME).exists():
+    with store_errors():
+        is_replica = has_file(directory, REPLICA_NAME)
+    if is_replica:
         raise RefusedError(
             f"{plain(str(directory))} is a copy of a replicated log: `latermq cluster verify "
             "--repair` puts back what is damaged; or empty it, and its broker fills it again from "

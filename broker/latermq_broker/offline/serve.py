@@ -42,6 +42,17 @@ class TryAgainError(CommandError):
     exit_code = 4
 
 
+class Announcement:
+    """Prints what a broker announces, and remembers that it has: it serves, or stands by."""
+
+    def __init__(self) -> None:
+        self.made = False
+
+    def __call__(self, text: str) -> None:
+        self.made = True
+        click.echo(text)
+
+
 @click.command(
     epilog=example(
         "latermq serve",
@@ -139,6 +150,7 @@ def serve(
     }
     path = None if file is None else Path(file)
     reread = partial(load, path, dict(os.environ), flags)
+    announce = Announcement()
     try:
         config = reread()
         if print_config:
@@ -150,7 +162,7 @@ def serve(
 
             refuse_sockets(os.environ, "--shards", "each shard binds its own port")
             words = _words(file, flush, auto_create, auto_create_groups, log_level, log_json)
-            return supervisor.run(config, shards, words, click.echo, replace=replace)
+            return supervisor.run(config, shards, words, announce, replace=replace)
         if config.cluster.machines and not config.cluster.shards:
             raise RefusedError("cluster.machines is for --shards, which says how many there are")
         from latermq_broker import runtime  # gRPC and the rest, only for serving
@@ -159,15 +171,19 @@ def serve(
             from latermq_broker.replication.on_kafka import replica_on_kafka
 
             return runtime.run_replica(
-                config, click.echo, replica_on_kafka, replace=replace, reread=reread
+                config, announce, replica_on_kafka, replace=replace, reread=reread
             )
-        return runtime.run(config, click.echo, replace=replace, reread=reread)
+        return runtime.run(config, announce, replace=replace, reread=reread)
     except (UnansweredError, FencedError) as error:
         raise TryAgainError(str(error)) from error
     except REFUSALS as error:
         raise RefusedError(str(error)) from error
     except StoreError as error:
         raise StoreFailedError(str(error)) from error
+    except OSError as error:
+        if not announce.made:  # it served nobody: files, rights or limits, which can be mended
+            raise
+        raise RuntimeError(f"{type(error).__name__}: {error}") from error
     finally:
         logs.flush()  # what stands in the log comes before the last word
 

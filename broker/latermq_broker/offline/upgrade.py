@@ -16,7 +16,7 @@ from latermq_broker.config.toml_file import load
 from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import ConfigError, StoreError
 from latermq_broker.offline.trial_files import TrialFiles
-from latermq_broker.store.directory import LOCK_NAME, SHARD_NAME
+from latermq_broker.store.directory import LOCK_NAME, SHARD_NAME, has_file
 from latermq_broker.store.store import Store
 
 OK: Final = "ok"
@@ -55,7 +55,7 @@ def _directory(directory: Path, config: Config) -> Iterator[Finding]:
     if is_empty:
         yield NOTE, "data", f"{directory} is empty or not there: a broker begins a new log there"
         return
-    if (directory / SHARD_NAME).exists():
+    if has_file(directory, SHARD_NAME):
         yield NOTE, "data", "it is a shard of a cluster: ask of each shard's directory"
     runs = _is_locked(directory / LOCK_NAME)
     if runs:

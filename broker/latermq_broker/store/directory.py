@@ -31,7 +31,7 @@ from latermq_broker.errors import (
 )
 from latermq_broker.store.derived.checkpoint import CHECKPOINT_SUFFIX, TEMPORARY_SUFFIX
 from latermq_broker.store.derived.consume_queue import QUEUE_SUFFIX
-from latermq_broker.store.files import FINAL_ERRNOS, Files, OpenMode
+from latermq_broker.store.files import FINAL_ERRNOS, Files, OpenMode, whose
 from latermq_broker.store.log.segment import (
     PREPARED_SUFFIX,
     SEGMENT_HEADER_BYTES,
@@ -55,6 +55,7 @@ LOST_NAME: Final = "lost"
 SHARD_NAME: Final = "SHARD"
 CATALOGUE_NAME: Final = "CATALOGUE"
 REPLICA_NAME: Final = "REPLICA"
+RIGHTS_ERRNOS: Final = frozenset({errno.EACCES, errno.EPERM})
 # Directories above ours that refuse a sync like this were there before us.
 NOT_OURS_ERRNOS: Final = frozenset(
     {errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOTSUP, errno.EROFS, errno.ENOSYS}
@@ -96,13 +97,24 @@ def require_ours(files: Files, directory: Path) -> bool:
     return True
 
 
+def has_file(directory: Path, name: str) -> bool:
+    """Tell whether there is a file or directory of this name.
+
+    Raises StoreUnusableError: that cannot be known, such as in a directory of another user.
+    """
+    try:
+        return (directory / name).exists()
+    except OSError as error:
+        raise unusable(directory, error) from error
+
+
 def refuse_shard(directory: Path) -> None:
     """Refuse a shard of a cluster to a broker that is alone.
 
     Raises:
         StoreUnusableError: it is one.
     """
-    if (directory / SHARD_NAME).exists():
+    if has_file(directory, SHARD_NAME):
         raise StoreUnusableError(
             f"{directory} is a shard of a cluster: serve it with --shards, or with [cluster]; "
             "docs/cluster.md says how it becomes a broker's own. Nothing was changed"
@@ -115,7 +127,7 @@ def refuse_replica(directory: Path) -> None:
     Raises:
         StoreUnusableError: it is one.
     """
-    if (directory / REPLICA_NAME).exists():
+    if has_file(directory, REPLICA_NAME):
         raise StoreUnusableError(
             f"{directory} is a copy of a replicated log: serve it with [replication]; what another "
             "broker writes alone is cut off later. docs/cluster.md says how it becomes a broker's "
@@ -339,4 +351,7 @@ def unusable(directory: Path, error: OSError) -> StoreError:
     """Make the error an operator sees when the file system refuses."""
     if isinstance(error, NotADirectoryError | FileExistsError):
         return StoreUnusableError(f"{directory} is a file, not a directory")
-    return StoreUnusableError(f"{directory} cannot be used: {error.strerror or error}")
+    text = f"{directory} cannot be used: {error.strerror or error}"
+    if error.errno in RIGHTS_ERRNOS:
+        text += whose(directory)
+    return StoreUnusableError(text)

@@ -237,6 +237,20 @@ def _file_system_type(path: Path) -> int:
     return ctypes.c_long.from_buffer(buffer).value & 0xFFFF_FFFF
 
 
+def whose(directory: Path) -> str:
+    """Tell who may use a directory, for an operator whose process may not; "" if unknown."""
+    for path in (directory, *directory.parents):
+        try:
+            owner = path.stat().st_uid
+        except OSError:
+            continue
+        me = os.geteuid()
+        if owner == me:
+            return f". {path} is of this user, uid {me}: give it the rights back (chmod u+rwx)"
+        return f". {path} is of uid {owner}, and this process of uid {me}: chown it, or run as that"
+    return ""
+
+
 def write_all(files: Files, fd: int, data: bytes | memoryview, offset: int) -> None:
     """Write all of `data`, going on after short counts. Raises OSError."""
     written = files.pwrite(fd, data, offset)

@@ -4,6 +4,7 @@
 gRPC is imported by the command that is run. Errors of every command end here as one line.
 """
 
+import errno
 import importlib
 import os
 import sys
@@ -18,6 +19,12 @@ from latermq_cli.terminal.failures import CommandError, RefusedError, one_line
 from latermq_cli.terminal.output import guarded_output
 
 INTERRUPTED: Final = 130  # what a shell reports for SIGINT
+# What a user's files, rights or limits answer, and another try as it is cannot change.
+SURROUNDINGS: Final = frozenset({
+    errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EROFS, errno.EIO,
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ELOOP,
+    errno.ENAMETOOLONG,
+})  # fmt: skip
 
 
 class Lazy(NamedTuple):
@@ -86,6 +93,11 @@ class RootGroup(CommandGroup):
                 raise CommandError(text) from error
             # The shell handed on bytes that are no text.
             raise RefusedError(f"{error.object!r} is not UTF-8") from error
+        except OSError as error:
+            refusal = _of_surroundings(error)
+            if not refusal or os.environ.get("LATERMQ_TRACEBACK"):
+                raise
+            raise RefusedError(refusal) from error
         except ValueError as error:  # protobuf's, of a number that no field of a request holds
             before, words, number = str(error).partition("Value out of range: ")
             if before or not words:
@@ -126,6 +138,15 @@ class RootGroup(CommandGroup):
         if not standalone_mode:
             return result
         sys.exit(result if isinstance(result, int) else 0)
+
+
+def _of_surroundings(error: OSError) -> str:
+    """Say what files, rights or limits of this machine refuse; "": another thing failed."""
+    if error.errno is None or error.errno not in SURROUNDINGS:
+        return ""
+    name = error.filename
+    where = f"{os.fsdecode(name)}: " if isinstance(name, str | bytes | os.PathLike) else ""
+    return f"{where}{error.strerror or error}"
 
 
 def _bug(error: Exception, *, as_json: bool) -> NoReturn:
