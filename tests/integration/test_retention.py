@@ -2,11 +2,18 @@
 
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Final
 
+from latermq_proto.latermq.v1 import broker_pb2, topic_pb2
+from support import wire_requests
 from support.broker_process import BrokerProcess
 from support.machine import patient
 from support.retention_story import Story, config
+from support.wire_client import WireClient, require_ok
+
+DAY_MS: Final = 86_400_000
 
 
 def test_what_waits_outlives_its_segments(tmp_path: Path) -> None:
@@ -27,3 +34,36 @@ def test_what_waits_outlives_its_segments(tmp_path: Path) -> None:
     verify = [sys.executable, "-m", "latermq_broker", "log", "verify", str(tmp_path / "data")]
     ended = subprocess.run(verify, capture_output=True, text=True, timeout=patient(60))
     assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_a_shorter_topic_takes_nothing_from_another(tmp_path: Path) -> None:
+    """Read messages stay for who comes later, until the age of their own topic."""
+    text = config(DAY_MS).replace("[store]", "[store]\nunread_retention_ms = 0")
+    with BrokerProcess(tmp_path / "data", config=text) as broker:
+        broker.start()
+        with WireClient(broker.endpoint) as wire:
+            wire.create_topic("short", retention_ms=1_000)
+            wire.create_topic("orders")
+            for topic in ("orders", "short", "short"):
+                for _ in range(10):
+                    require_ok(wire.send(*[wire_requests.message(topic, bytes(4_096))] * 60))
+            assert len(wire.take("orders", "billing", 600, 30)) == 600
+            until = time.monotonic() + patient(60)
+            while kept(wire, "short") and time.monotonic() < until:
+                time.sleep(0.2)
+            assert (kept(wire, "short"), kept(wire, "orders")) == (0, 600)
+            assert len(wire.take("orders", "audit", 600, 30)) == 600
+        broker.kill()
+        broker.start()
+        with WireClient(broker.endpoint) as wire:
+            assert len(wire.take("orders", "late", 600, 30)) == 600
+            seen = wire.call(wire.brokers.GetBroker, broker_pb2.GetBrokerRequest()).broker
+            assert seen.retention.entries_expired_early == 0
+        assert broker.terminate().code == 0
+
+
+def kept(wire: WireClient, name: str) -> int:
+    """Count the messages in a topic's queues."""
+    request = topic_pb2.GetTopicRequest(name=name)
+    answer = wire.call(wire.topics.GetTopic, request)
+    return sum(queue.next_offset - queue.earliest_offset for queue in answer.topic.queues)

@@ -60,6 +60,7 @@ def test_as_json(rig: CliRig) -> None:
     assert told["totals"]["messages_sent"] == 1
     assert told["waiting"]["delayed"] == 0
     assert told["retention"]["segments_dropped"] == 0
+    assert told["retention"]["entries_expired_early"] == 0
 
 
 @pytest.mark.parametrize(
