@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from importlib import import_module
+from inspect import signature
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random, SystemRandom
@@ -58,7 +59,8 @@ def models_in(module_name: str) -> list[Model]:
     member: Any
     for name, member in members.items():
         if not isinstance(member, type):
-            is_model = is_hypothesis_test(member)
+            # One with arguments left is given fixtures by pytest, which alone can run it.
+            is_model = is_hypothesis_test(member) and not signature(member).parameters
         else:
             machine: Any = member
             is_model = issubclass(member, RuleBasedStateMachine) and machine.TestCase in cases
@@ -74,7 +76,6 @@ def all_models() -> list[Model]:
 
 def look(model: Model, seed: int, seconds: float) -> Finding:
     """Hunt in one model, with as many examples as its test has, for so long at most."""
-    logging.disable()
     module = import_module(model.module)
     member: Any = getattr(module, model.name)
     until_s = time.monotonic() + seconds
@@ -102,7 +103,10 @@ def run(models: list[Model], seed: int, seconds: float, workers: int) -> int:
     examples = rounds = 0
     pending: dict[Future[Finding], tuple[Model, int]] = {}
     with ProcessPoolExecutor(
-        workers, mp_context=get_context("spawn"), max_tasks_per_child=HUNTS_PER_PROCESS
+        workers,
+        mp_context=get_context("spawn"),
+        max_tasks_per_child=HUNTS_PER_PROCESS,
+        initializer=logging.disable,
     ) as pool:
         for model, hunt_seed in hunts(models, seed):
             left_s = until_s - time.monotonic()
@@ -173,7 +177,6 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--repeat", nargs="+", metavar="WORD", help="MODEL VERSION RECORD, or SEED")
     asked = parser.parse_args(words)
     if asked.repeat:
-        logging.disable()
         error = again(asked.repeat)
         print(f"{asked.repeat[0]}: {error or 'holds, or the record no longer fits'}")
         return 1 if error else 0
@@ -183,4 +186,5 @@ def main(words: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    logging.disable()
     sys.exit(main())

@@ -31,3 +31,8 @@ SoundCase.settings = settings(max_examples=5, stateful_step_count=5, deadline=No
 @given(st.integers(0, 100))
 def faulty_property(number: int) -> None:
     assert number < 90, "too large"
+
+
+@given(number=st.integers(0, 100))
+def property_with_a_fixture(tmp_path: object, number: int) -> None:
+    """It is pytest's to run."""

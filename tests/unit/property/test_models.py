@@ -37,7 +37,12 @@ def test_models_that_hold_end_with_0(capfd: pytest.CaptureFixture[str]) -> None:
 def test_hunts_are_those_of_the_seed() -> None:
     models = models_in(MODULE)
     assert models == [
-        Model(MODULE, name) for name in ("FaultyMachine", "SoundMachine", "faulty_property")
+        Model(MODULE, name)
+        for name in (
+            "FaultyMachine",
+            "SoundMachine",
+            "faulty_property",
+        )  # not the one with a fixture
     ]
     first, again, other = (
         [next(found) for _ in range(6)]
