@@ -203,6 +203,13 @@ MUTATIONS: Final = (
         "            message, _ = told(state, delivery.position, topic.id) or (message, 0)\n",
     ),
     Mutation(
+        "lives of copies of a log give equal receipts",
+        "tests/unit/engine/test_other_lives.py",
+        "engine/engine.py",
+        "(log.epoch - 1 << EPOCH_ID_BITS) + first, 1)",
+        "(log.epoch - 1 << EPOCH_ID_BITS), 1)",
+    ),
+    Mutation(
         "a redrive does not say of which message it is",
         IDENTITY,
         "engine/journal/apply_deliveries.py",

@@ -7,6 +7,7 @@ in; nothing here reads a clock, and nothing here waits.
 
 from collections.abc import Sequence
 from functools import partial
+from secrets import randbits
 from typing import Final, Self
 
 from latermq_broker.catalog.access import User
@@ -76,6 +77,8 @@ from latermq_broker.store.store import Store
 
 SWEEP_MS: Final = 60_000  # of another's log, between two looks for empty slots of its deadlines
 EPOCH_ID_BITS: Final = 40  # delivery ids of one life of the broker, before they reach the next's
+FIRST_ID_BITS: Final = 39  # of that, where the ids of a life begin; as many are left behind it
+FIRST_ID_STEP: Final = 8  # receipt handles of eight ids in sequence share a hash
 
 
 class Engine:
@@ -162,10 +165,12 @@ class Engine:
 
     def begin_life(self, now_ms: int) -> None:
         """Decide from here on; the store's life has begun."""
-        # A handle may outlive its lease: power failed before the lease was durable. Its delivery id
-        # must not become that of another message, which an ack would then settle unseen.
+        # A handle may outlive its lease: power failed before the lease was durable, or the log is a
+        # copy from before the lease, restored or taken over, whose lives have equal epochs. The
+        # delivery id must not become that of another message, which an ack would settle unseen.
         leases, log = self._state.leases, self.store.log
-        leases.next_id = max(leases.next_id, log.epoch - 1 << EPOCH_ID_BITS)
+        first = randbits(FIRST_ID_BITS) // FIRST_ID_STEP * FIRST_ID_STEP
+        leases.next_id = max(leases.next_id, (log.epoch - 1 << EPOCH_ID_BITS) + first, 1)
         self._due.opened_ms = max(now_ms, log.last_store_ms)
         self._state.counts_flow = True
 
