@@ -5,7 +5,7 @@ from copy import copy
 import pytest
 
 from latermq_broker.engine.state.model import Delivered
-from latermq_broker.errors import InvalidReceiptHandleError
+from latermq_broker.errors import InvalidReceiptHandleError, MessageNotFoundError
 from support.engine_rig import EngineRig
 from support.memory_files import MemoryFiles, lose_checkpoints
 
@@ -67,3 +67,15 @@ def test_ids_of_a_life_grow_and_begin_below_those_of_the_next() -> None:
         rig.crash()
     assert ids == sorted(ids)
     assert [id >> 40 for id in ids] == [0, 1, 2, 3]
+
+
+def test_a_recall_handle_of_another_life_cancels_nothing() -> None:
+    lost, restored = copies(checkpoint=True)
+    (old,) = lost.send("old", wait_ms=60_000)
+    (new,) = restored.send("new", wait_ms=60_000)
+    assert (old.position, old.due_ms) == (new.position, new.due_ms)
+    with pytest.raises(MessageNotFoundError):
+        restored.engine.pending.cancel(old.pending_id, restored.now_ms, topic="orders")
+    assert lost.engine.pending.cancel(old.pending_id, lost.now_ms).sys == b"old"
+    older_name = new.pending_id.rpartition("-")[0]  # as earlier versions named it
+    assert restored.engine.pending.cancel(older_name, restored.now_ms).sys == b"new"

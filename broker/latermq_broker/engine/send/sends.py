@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from latermq_broker.catalog.access import User
+from latermq_broker.delivery.filters.filter import hash64
 from latermq_broker.engine.catalog.lites import Lites
 from latermq_broker.engine.catalog.topics import TopicAdmin
 from latermq_broker.engine.journal.journal import Journal
@@ -65,7 +66,8 @@ class Sends:
             if first is None:
                 place = stored[index]
             else:
-                place = _sent(first.position, -1, first.queue_offset, first.due_ms)
+                id_hash = hash64(first_id)
+                place = _sent(first.position, -1, first.queue_offset, first.due_ms, id_hash)
             sent.append(place._replace(first_id=first_id) if first_id else place)
         return sent
 
@@ -89,7 +91,13 @@ class Sends:
         state.figures.messages_sent += len(positions)
         state.figures.bytes_sent += state.store.log.end - log_end
         return [
-            _sent(positions[index], payload.queue_id, payload.queue_offset, payload.due_ms)
+            _sent(
+                positions[index],
+                payload.queue_id,
+                payload.queue_offset,
+                payload.due_ms,
+                payload.id_hash,
+            )
             for index, payload in enumerate(payloads)
         ]
 
@@ -105,8 +113,8 @@ class Sends:
             raise self._state.store.disk.ran_out(error) from error
 
 
-def _sent(position: int, queue_id: int, queue_offset: int, due_ms: int) -> Sent:
+def _sent(position: int, queue_id: int, queue_offset: int, due_ms: int, id_hash: int) -> Sent:
     if queue_offset >= 0:
         return tuple_new(Sent, (position, queue_id, queue_offset, 0, "", "", ""))
-    pending_id = delayed_id(due_ms, position)
+    pending_id = delayed_id(due_ms, position, id_hash)
     return tuple_new(Sent, (position, -1, -1, due_ms, pending_id, "", ""))

@@ -20,10 +20,12 @@ _ROW: Final = struct.Struct("<QQQ")
 assert _ROW.size == 24
 _FORGOT: Final = struct.Struct("<Q")
 
+ID_BITS_MASK: Final = (1 << 32) - 1  # of the hash of a message id, in recall handles
 
-def delayed_id(due_ms: int, position: int) -> str:
-    """Name a message that waits, in recall handles and listings."""
-    return f"d-{due_ms:x}-{position:x}"
+
+def delayed_id(due_ms: int, position: int, id_hash: int) -> str:
+    """Name a message that waits, in recall handles and listings; `id_hash` is its message id's."""
+    return f"d-{due_ms:x}-{position:x}-{id_hash & ID_BITS_MASK:x}"
 
 
 class TimersMoved:

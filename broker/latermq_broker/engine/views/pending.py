@@ -14,7 +14,7 @@ from itertools import islice
 from operator import itemgetter
 
 from latermq_broker.catalog.catalog import RETRY_PREFIX, SCHEDULE_TOPIC
-from latermq_broker.delivery.halves import HalfMessage, parse_transaction_id, transaction_id
+from latermq_broker.delivery.halves import HalfMessage, transaction_id
 from latermq_broker.delivery.leases.lease import Delivery, State
 from latermq_broker.delivery.retry import BACKOFF_MS_MAX
 from latermq_broker.engine.journal.journal import Journal
@@ -30,6 +30,7 @@ from latermq_broker.engine.views.pending_place import (
     PageCursor,
     Waiting,
     by_time,
+    parse_id,
     parse_token,
     token_of,
     waits_of_group,
@@ -370,11 +371,11 @@ class PendingView:
 
     def _find(self, pending_id: str) -> tuple[Waiting, PendingItem]:
         """Find what waits by our id, or by a message id among the first `page_entries_max`."""
-        waiting = _parse_id(pending_id)
+        waiting, id_bits = parse_id(pending_id)
         if waiting is None:
             waiting = self._by_message_id(pending_id)
         elif waiting[1] == 0:
-            waiting = where_now(self._state, waiting)
+            waiting = where_now(self._state, waiting, id_bits)
         elif waiting[1] == 2:
             half = self._state.halves.get(waiting[2])
             waiting = None if half is None else _half_waiting(self._state, half)
@@ -460,7 +461,9 @@ def _pending_id(state: EngineState, waiting: Waiting) -> str:
         return transaction_id(waiting[2])
     if waiting[1]:
         return delivery_pending_id(waiting[2])
-    return delayed_id(waiting[0], first_position(state.store.log.read(waiting[2])))
+    record = state.store.log.read(waiting[2])
+    id_hash = decode_message_head(original(record).payload).id_hash
+    return delayed_id(waiting[0], first_position(record), id_hash)
 
 
 def _kind(delivery: Delivery) -> PendingKind:
@@ -482,18 +485,3 @@ def _by_classic_name(filter: PendingFilter) -> PendingFilter:
         group = filter.topic.removeprefix(RETRY_PREFIX)
         return replace(filter, kind=PendingKind.BACKOFF, topic="", group=group)
     return filter
-
-
-def _parse_id(pending_id: str) -> Waiting | None:
-    parts = pending_id.split("-")
-    try:
-        if parts[0] == "d" and len(parts) == 3:
-            return int(parts[1], 16), 0, int(parts[2], 16)
-        if parts[0] == "r" and len(parts) == 2:
-            return 0, 1, int(parts[1], 16)
-        first = parse_transaction_id(pending_id)
-        if first is not None:
-            return 0, 2, first
-    except ValueError:
-        pass
-    return None

@@ -5,9 +5,12 @@ from contextlib import suppress
 from itertools import islice
 from typing import Final
 
+from latermq_broker.delivery.halves import parse_transaction_id
 from latermq_broker.delivery.leases.lease import State
 from latermq_broker.engine.state.state import EngineState
+from latermq_broker.engine.state.timers_moved import ID_BITS_MASK
 from latermq_broker.errors import BadRequestError, CorruptRecordError
+from latermq_broker.store.records.message_records import decode_message_head
 from latermq_broker.store.records.retention_records import first_position
 
 GROUP_ROWS_MAX: Final = 100_000  # of deliveries that are looked at for a group: some 10 ms
@@ -46,11 +49,43 @@ def parse_token(token: str) -> PageCursor:
         raise BadRequestError(f"page token {token[:40]!r} is not one of ours") from None
 
 
-def where_now(state: EngineState, waiting: Waiting) -> Waiting | None:
+def parse_id(pending_id: str) -> tuple[Waiting | None, int]:
+    """Decode a pending id into where it waits, and of a delayed message bits of its id's hash.
+
+    None: not one of ours. -1 for the bits: of an earlier version, which did not name them.
+    """
+    parts = pending_id.split("-")
+    try:
+        if parts[0] == "d" and len(parts) in (3, 4):
+            bits = int(parts[3], 16) if len(parts) == 4 else -1
+            return (int(parts[1], 16), 0, int(parts[2], 16)), bits
+        if parts[0] == "r" and len(parts) == 2:
+            return (0, 1, int(parts[1], 16)), -1
+        first = parse_transaction_id(pending_id)
+        if first is not None:
+            return (0, 2, first), -1
+    except ValueError:
+        pass
+    return None, -1
+
+
+def where_now(state: EngineState, named: Waiting, id_bits: int) -> Waiting | None:
     """Find a delayed message by where it stood when sent, and a time that it was to come at.
 
-    An operator may have moved that time, and its record may have been rolled forward.
+    An operator may have moved that time, and its record may have been rolled forward. In a log that
+    was restored another message may wait there: `id_bits` tell, -1 for a name without them.
     """
+    waiting = _where_now(state, named)
+    if waiting is None or id_bits < 0:
+        return waiting
+    with suppress(CorruptRecordError):
+        id_hash = decode_message_head(state.read(waiting[2]).payload).id_hash
+        if id_hash & ID_BITS_MASK == id_bits:
+            return waiting
+    return None
+
+
+def _where_now(state: EngineState, waiting: Waiting) -> Waiting | None:
     due_ms, _, position = waiting
     moved = state.timers_moved.wait_of(position)
     if moved is not None and state.timer.contains(*moved):

@@ -24,7 +24,7 @@ from latermq_broker.services.wire import wire
 from latermq_broker.services.wire.wire_stored import stored_message
 from latermq_proto.apache.rocketmq.v2 import service_pb2
 
-_HANDLE: Final = re.compile(r"d-[0-9a-f]{1,16}-[0-9a-f]{1,16}")
+_HANDLE: Final = re.compile(r"d-[0-9a-f]{1,16}-[0-9a-f]{1,16}(-[0-9a-f]{1,8})?")
 
 
 class RecallService:
