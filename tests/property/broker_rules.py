@@ -160,7 +160,6 @@ class BrokerRules(Bench):
         self.engine = self.start(self.files, back_ms=max(0, -jump_ms))
         self.recovered(before, written)
         for group in self.model.groups.values():
-            group.looks_again(self.cursors(group))
             if how == "lose" and self.engine.store.log.start:
                 self.note_unsure(group)
         self.tick()

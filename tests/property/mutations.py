@@ -19,6 +19,8 @@ import tempfile
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from property.filter_faults import FILTER_FAULTS
+
 ROOT: Final = Path(__file__).parents[2]
 ENGINE: Final = "property.test_engine_model:EngineMachine"
 ANEW: Final = "property.test_anew_model:AnewMachine"
@@ -45,6 +47,7 @@ class Mutation(NamedTuple):
 
 
 MUTATIONS: Final = (
+    *(Mutation(*each) for each in FILTER_FAULTS),
     Mutation(
         "a lease is renewed though nobody knows whether its reply arrived",
         ENGINE,

@@ -1,8 +1,10 @@
 """A topic of type priority against a dict: what comes first, with retries, delays and restarts.
 
 Held after each receive: nothing that stayed behind has a higher priority than anything that came,
-and nothing stayed behind while there was room. Retries, delayed messages and redriven letters keep
-their priority. After each recovery the lanes are what they were, in their order.
+but for the share of lower priorities, and nothing stayed behind while there was room. A lower
+priority that always has something gets its share, and no more while higher ones have enough.
+Retries, delayed messages and redriven letters keep their priority. After each recovery the lanes
+are what they were, in their order.
 """
 
 from dataclasses import dataclass
@@ -44,12 +46,13 @@ def facts(engine: Engine) -> dict[str, object]:
 
 class PriorityMachine(RuleBasedStateMachine):
     FIFO = False
+    PERCENT = 10
 
     def __init__(self) -> None:
         super().__init__()
         self.rig = EngineRig(
             store=MODEL_STORE,
-            delivery=DeliveryConfig(max_attempts=ATTEMPTS_MAX),
+            delivery=DeliveryConfig(max_attempts=ATTEMPTS_MAX, lower_priority_percent=self.PERCENT),
             catalog=CatalogConfig(default_queue_count=1),
         )
         engine, now_ms = self.rig.engine, self.rig.now_ms
@@ -59,6 +62,10 @@ class PriorityMachine(RuleBasedStateMachine):
         )
         self.known: dict[str, Known] = {}
         self.sent = 0
+        self.given = [0] * QUEUES  # by rank, that it had more: messages given to anybody since
+        self.got = [0] * QUEUES  # … and to it, of those
+        self.all_given = 0
+        self.early = [0] * QUEUES  # given of it while there was more of a higher one
 
     def teardown(self) -> None:
         self.rig.engine.abandon()
@@ -97,11 +104,25 @@ class PriorityMachine(RuleBasedStateMachine):
         assert len(delivered) == min(count, len(ready))
         for one in delivered:
             self.take(one)
-        if delivered and (behind := self.named("ready")):
-            lowest = min(self.known[one.sys.decode()].rank for one in delivered)
-            assert max(self.known[name].rank for name in behind) <= lowest
         ranks = [self.known[one.sys.decode()].rank for one in delivered]
         assert ranks == sorted(ranks, reverse=True)
+        self.shares(ranks, [self.known[name].rank for name in self.named("ready")])
+
+    def shares(self, ranks: list[int], behind: list[int]) -> None:
+        highest = max(behind, default=-1)
+        for rank in range(QUEUES):
+            mine = ranks.count(rank)
+            self.early[rank] += mine if rank < highest else 0
+            if rank not in behind:
+                self.given[rank] = self.got[rank] = 0
+                continue
+            self.given[rank] += len(ranks)
+            self.got[rank] += mine
+            assert self.got[rank] >= self.given[rank] * self.PERCENT // 100, "it starves"
+        self.all_given += len(ranks)
+        for rank in range(QUEUES - 1):
+            at_most = self.all_given * self.PERCENT / 100
+            assert self.early[rank] <= at_most, "more than its share"
 
     def take(self, one: Delivered) -> None:
         known = self.known[one.sys.decode()]
@@ -146,6 +167,7 @@ class PriorityMachine(RuleBasedStateMachine):
             self.rig.checkpoint()
         self.rig.crash()
         assert facts(self.rig.engine) == before
+        self.given, self.got = [0] * QUEUES, [0] * QUEUES  # what is owed is forgotten
 
 
 class OrderedPriorityMachine(PriorityMachine):
@@ -154,6 +176,14 @@ class OrderedPriorityMachine(PriorityMachine):
     FIFO = True
 
 
+class StrictPriorityMachine(PriorityMachine):
+    """Without a share nothing lower comes while there is something higher."""
+
+    PERCENT = 0
+
+
+TestStrictPriority = StrictPriorityMachine.TestCase
+TestStrictPriority.settings = settings(max_examples=20, stateful_step_count=40, deadline=None)
 TestPriority = PriorityMachine.TestCase
 TestPriority.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 TestOrderedPriority = OrderedPriorityMachine.TestCase

@@ -5,6 +5,7 @@ from array import array
 from copy import deepcopy
 
 from latermq_broker.engine.engine import Engine
+from latermq_broker.engine.state.lag import Lag, lag_of
 from latermq_broker.engine.state.model import DeadFilter, DeadLetter
 from support.index_contents import indexed
 from support.recount import leased
@@ -38,6 +39,13 @@ def facts(engine: Engine) -> dict[str, object]:
             for key, one in state.subscriptions.items()
             if one.cursors
         },
+        "ahead": {
+            key: {queue_id: list(spans) for queue_id, spans in sorted(one.ahead.items())}
+            for key, one in state.subscriptions.items()
+            if one.ahead
+        },
+        "wanted": {key: one.wanted for key, one in state.subscriptions.items() if one.wanted},
+        "lags": lags(engine),
         "queues": {topic.name: engine.topics.ends(topic) for topic in state.catalog.topics()},
         "gates": gates(engine),
         "parking": dict(state.parking),
@@ -46,6 +54,21 @@ def facts(engine: Engine) -> dict[str, object]:
         "index": indexed(engine),
         "start": engine.store.log.start,
     }
+
+
+def lags(engine: Engine) -> dict[tuple[int, int], tuple[Lag, int]]:
+    """Return how far each group is behind, and since when its oldest message waits."""
+    catalog = engine._state.catalog
+    found: dict[tuple[int, int], tuple[Lag, int]] = {}
+    for (group_id, topic_id), subscription in engine._state.subscriptions.items():
+        topic, group = catalog.topic_by_id(topic_id), catalog.group_by_id(group_id)
+        if topic is None or group is None:
+            continue
+        since_ms = 0
+        if catalog.group(group.name) is group and catalog.topic(topic.name) is topic:
+            since_ms = engine.progress.oldest_ready_ms(group.name, topic.name)
+        found[group_id, topic_id] = lag_of(engine._state, subscription, topic), since_ms
+    return found
 
 
 def done_handles(section: bytes) -> list[tuple[int, ...]]:

@@ -286,13 +286,6 @@ class Group(Attempts):
             elif held.withheld and not self.wants(held):
                 held.maybe = True
 
-    def looks_again(self, cursors: Mapping[int, int]) -> None:
-        """After a start: what was passed over is known as far as it was written."""
-        for held in self.in_state("passed"):
-            queue_id, offset = held.message.place
-            if offset >= cursors[queue_id]:
-                held.state = "fresh"
-
     def skip(self, queue_id: int, to: int) -> None:
         """What it was not given below is not given; what it has in hand stays."""
         for held in self.in_state("fresh", "passed"):

@@ -13,7 +13,7 @@ Section = TypeVar("Section", StoreConfig, DeliveryConfig)
 SMALL_BLOCKS: Final = StoreBounds(index_block_entries_max=64)  # of the message index
 SMALL_RUNS: Final = StoreBounds(timer=TimerBounds(run_entries_min=2, merge_runs_min=2))
 SMALLEST: Final = replace(SMALL_BLOCKS, timer=SMALL_RUNS.timer)
-SHORT_SCANS: Final = ScanBounds(ordered_entries_max=4, ordered_unwritten_entries_max=2)
+SHORT_SCANS: Final = ScanBounds(ordered_entries_max=4)
 
 
 def bounded(section: Section, bounds: StoreBounds | ScanBounds) -> Section:

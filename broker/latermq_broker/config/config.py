@@ -124,6 +124,7 @@ class DeliveryConfig:
     auto_renew_total_ms_max: int = 3 * 3_600_000
     fresh_weight: int = 3  # lanes share a receive by weight; neither starves the other
     retry_weight: int = 1
+    lower_priority_percent: int = 5  # of a PRIORITY topic, for each lower priority; 0: none
     tick_leases_max: int = 1_000  # one tick ends at most so many leases, fires so many timers
     tick_timers_max: int = 100  # 1 ms of work; a call takes several turns of the loop
     history_attempts_max: int = 64
@@ -142,7 +143,9 @@ class DeliveryConfig:
             raise ConfigError("delivery.max_attempts", f"must be 1 to {self.max_attempts_max}")
         if not 1 <= len(self.delay_levels_ms) <= 255 or min(self.delay_levels_ms) < 1:
             raise ConfigError("delivery.delay_levels_ms", "1 to 255 levels, each at least 1 ms")
-        check_minima("delivery", self, "receive_bytes_max", "unwanted_retry_ms_max")
+        check_minima(
+            "delivery", self, "receive_bytes_max", "unwanted_retry_ms_max", "lower_priority_percent"
+        )
         failure_bytes_max = self.failure_class_bytes_max + self.failure_text_bytes_max
         if failure_bytes_max + self.failure_stack_bytes_max > FAILURE_BYTES_MAX:
             raise ConfigError(

@@ -44,9 +44,7 @@ class ScanBounds(_Bounds):
     """How far one receive looks, or one page of what waits."""
 
     entries_max: int = 2_048  # in one queue, or in the retry lane
-    unwritten_entries_max: int = 4_096  # passed over, that a restart may have to pass over again
     ordered_entries_max: int = 2_048  # of a FIFO group
-    ordered_unwritten_entries_max: int = 4_096
     filter_reads_max: int = 128  # messages that SQL looks into
     filter_read_bytes_max: int = 4 << 20
     held_reads_max: int = 512  # messages of a FIFO group read and then not delivered

@@ -298,8 +298,8 @@ def show(name: str, endpoint: str, as_json: bool) -> None:
             for use in unequal.filters
         )
         click.echo(
-            f"  filters       differ on {plain(unequal.topic)}: {filters}; what the one that "
-            "receives a message does not want, none of them gets"
+            f"  filters       differ on {plain(unequal.topic)}: {filters}; each gets what "
+            "it wants, and a slow one holds the others up"
         )
     click.echo()
     if not topics:

@@ -119,7 +119,7 @@ def _of_groups(watch: Watch, now_ms: int) -> Iterator[Finding]:
         yield Finding(
             "warn",
             f"Consumers of {state.name} filter {state.unequal[0]} differently",
-            "What the one that receives a message does not want, none of them gets.",
+            "Each gets what it wants, and a slow one holds the others up.",
             f"/groups/{segment(state.name)}",
             "See the filters",
         )

@@ -95,7 +95,7 @@ def test_taken_offsets_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fifo, "_DROPPED_MIN", 4)
     held = RisingOffsets()
     for offset in range(10):
-        held.append(offset)
+        held.add(offset)
     assert [held.drop_upto(end) for end in (3, 3, 6, 7)] == [3, 0, 3, 1]
     assert (list(held), len(held._offsets), held.first, held.place(8)) == ([7, 8, 9], 4, 7, 1)
 

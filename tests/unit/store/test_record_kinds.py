@@ -12,6 +12,7 @@ from latermq_broker.store.records.catalog_records import (
     ConfigPayload,
     OffsetPayload,
     ResetPayload,
+    WantedPayload,
 )
 from latermq_broker.store.records.change_records import PUT, REMOVE, ChangePayload
 from latermq_broker.store.records.dedup_records import (
@@ -22,6 +23,7 @@ from latermq_broker.store.records.dedup_records import (
 from latermq_broker.store.records.kind import Fields, Names
 from latermq_broker.store.records.kinds import KINDS
 from latermq_broker.store.records.lease_records import (
+    AHEAD_PASS,
     EXTEND_AGAIN,
     EXTEND_BOUNDS,
     EXTEND_KEEP_HANDLE,
@@ -209,6 +211,21 @@ DELIVERIES: Final = {
             "deliveries": [7], "invisible_ms": 30_000, "auto_renew": False, "client": "worker@1",
         },
     ),
+    RecordType.LEASE_AHEAD: Golden(
+        LeaseOrderedPayload(
+            7, 0x40, 5, 1, 30_000, 2, 0, 1,
+            (OrderedRow(0, 3, 2, ORDERED_TAKE), OrderedRow(2, 4, 2, AHEAD_PASS)),
+        ),
+        "0700000000000000 4000000000000000 05000000 01000000 30750000 0200 00 00 0100000000000000"
+        "0000000000000000 0300000000000000 0200 01 0000000000"
+        "0200000000000000 0400000000000000 0200 03 0000000000",
+        b"",
+        {
+            "group": "billing", "topic": "orders", "queue": 2, "leased": ["2:3"],
+            "deliveries": [7], "invisible_ms": 30_000, "auto_renew": False, "client": "worker@1",
+            "passed_over": ["4-5"],
+        },
+    ),
     RecordType.ACK: Golden(
         (7, 8), "0700000000000000 0800000000000000", b"", {"deliveries": [7, 8]}
     ),
@@ -256,6 +273,12 @@ OTHERS: Final = {
         "05000000 01000000 0200 02 0000000000 0900000000000000",
         b"",
         {"group": "billing", "topic": "orders", "queue": 2, "next_offset": 9, "act": "rewind"},
+    ),
+    RecordType.WANTED: Golden(
+        WantedPayload(5, 1, ("sql:a = 5", "tags:x||y")),
+        "05000000 01000000",
+        b'["sql:a = 5","tags:x||y"]',
+        {"group": "billing", "topic": "orders", "filters": ["sql:a = 5", "tags:x||y"]},
     ),
     RecordType.RESET: Golden(
         ResetPayload(5, 1, (9, 10)),

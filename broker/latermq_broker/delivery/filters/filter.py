@@ -11,7 +11,7 @@ from typing import Final
 
 import xxhash
 
-from latermq_broker.delivery.filters.sql_filter import SqlFilter
+from latermq_broker.delivery.filters.sql_filter import SqlFilter, sql_filter
 
 
 def hash64(text: str) -> int:
@@ -38,3 +38,19 @@ class TagFilter:
 MessageFilter = TagFilter | SqlFilter
 
 EVERYTHING: Final = TagFilter()
+_SQL: Final = "sql:"
+_TAGS: Final = "tags:"
+
+
+def filter_text(filter: MessageFilter) -> str:
+    """Write a filter down, alike for equal ones; "" for one that wants everything."""
+    if isinstance(filter, SqlFilter):
+        return _SQL + filter.expression
+    return "" if filter.tags is None else _TAGS + "||".join(sorted(filter.tags))
+
+
+def filter_of(text: str) -> MessageFilter:
+    """Read what `filter_text` wrote. Raises IllegalFilterError: SQL that this version refuses."""
+    if text.startswith(_SQL):
+        return sql_filter(text[len(_SQL) :])
+    return TagFilter(frozenset(text[len(_TAGS) :].split("||"))) if text else EVERYTHING

@@ -60,9 +60,13 @@ class RisingOffsets:
     def count_below(self, end: int) -> int:
         return bisect_left(self._offsets, end, self._start) - self._start
 
-    def append(self, offset: int) -> None:
-        assert not len(self) or offset > self._offsets[-1]
-        self._offsets.append(offset)
+    def add(self, offset: int) -> None:
+        """Add one, mostly behind all others."""
+        if not len(self) or offset > self._offsets[-1]:
+            self._offsets.append(offset)
+        else:
+            assert self.place(offset) < 0
+            insort(self._offsets, offset, self._start)
 
     def drop_upto(self, end: int) -> int:
         """Forget those below `end`; how many."""
@@ -141,8 +145,8 @@ class FifoGate:
         group = self._group(key)
         assert group.queue_id in (queue_id, -1)  # a message group has one queue
         group.queue_id = queue_id
-        group.held.append(offset)
-        if len(group.held) == 1:
+        group.held.add(offset)
+        if group.held.first == offset:
             self._note_first(key, group)
         self.held_count += 1
         self._settle(key)

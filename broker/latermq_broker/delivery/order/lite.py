@@ -136,7 +136,7 @@ class LiteParent:
             topic = self.topics[key] = LiteTopic(name)
         elif offset <= topic.last:
             return  # told again behind a range of the log that was given up
-        topic.append(offset)
+        topic.add(offset)
         topic.written_ms = now_ms
         for reader in self.readers.values():
             reader.ready.setdefault(key)

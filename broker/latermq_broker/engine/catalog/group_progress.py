@@ -42,6 +42,17 @@ class GroupProgress:
             if group_name in ("", group.name) and topic_name in ("", topic.name):
                 yield (group.name, topic.name), subscription.last_consumed_ms
 
+    def wanted(self) -> Iterator[tuple[tuple[str, str], tuple[str, ...]]]:
+        """Yield by group and topic what its consumers filter by, as `filter_text` writes it.
+
+        (): one of them wants everything, or the group reads lite topics.
+        """
+        catalog = self._state.catalog
+        for (group_id, topic_id), subscription in self._state.subscriptions.items():
+            group, topic = catalog.group_by_id(group_id), catalog.topic_by_id(topic_id)
+            if group is not None and topic is not None:
+                yield (group.name, topic.name), subscription.wanted
+
     def oldest_ready_ms(self, group_name: str, topic_name: str) -> int:
         """Tell since when the oldest message that could be received waits; 0: none does.
 

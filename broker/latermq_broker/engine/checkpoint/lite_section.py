@@ -54,7 +54,7 @@ def restore_lites(state: EngineState, section: bytes) -> None:
             topic = LiteTopic(str(section[at : at + size], "utf-8"))
             at += size
             for offset in struct.unpack_from(f"<{count}Q", section, at):
-                topic.append(offset)
+                topic.add(offset)
             at += 8 * count
             topic.written_ms = written_ms
             parent.topics[key] = topic

@@ -25,6 +25,7 @@ lites          lite topics, and how far groups are on them: `lite_section.py`
 dedup          ids that senders gave their messages: `dedup_ids.py`
 rewinds        where groups were moved back to (`rewinds.py`), JSON [[group, topic, [[queue, lite
                key, offset, next delivery id], …]], …]; empty without
+ahead, wanted  of groups whose consumers filter differently: `ahead_section.py`
 """
 
 import json
@@ -33,6 +34,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from latermq_broker.delivery.halves import HalfMessage, HalfState
+from latermq_broker.engine.checkpoint.ahead_section import (
+    pack_ahead,
+    pack_wanted,
+    restore_ahead,
+    restore_wanted,
+)
 from latermq_broker.engine.checkpoint.fifo_section import pack_fifo, restore_fifo
 from latermq_broker.engine.checkpoint.leases_section import (
     pack_leases,
@@ -98,6 +105,8 @@ def snapshot(state: EngineState, new_run: str = "") -> dict[str, bytes]:
         "lites": pack_lites(state),
         "dedup": state.dedup.snapshot(),
         "rewinds": _pack_rewinds(state),
+        "ahead": pack_ahead(state),
+        "wanted": pack_wanted(state),
     }
 
 
@@ -119,6 +128,8 @@ def restore(state: EngineState, sections: Mapping[str, bytes]) -> None:
         subscription.last_consumed_ms = last_consumed_ms
     for group_id, topic_id, moves in json.loads(sections.get("rewinds") or b"[]"):
         state.subscription(group_id, topic_id).rewinds.load(Move(*move) for move in moves)
+    restore_ahead(state, sections.get("ahead", b""))
+    restore_wanted(state, sections.get("wanted", b""))
     state.clients.restore(dict(json.loads(sections["clients"])))  # pairs are lists here
     if "leases" in sections:
         restore_leases(state, sections["leases"])

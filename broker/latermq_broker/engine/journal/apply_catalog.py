@@ -83,11 +83,12 @@ class CatalogApplier:
         if offset.act == OFFSET_SKIP:
             self._skip(subscription, offset.queue_id, offset.offset)
         else:
+            self._note_rewind(subscription, offset.queue_id, offset.offset)
             if offset.act == OFFSET_REWIND:
                 self._void_from(subscription, offset.queue_id, offset.offset)
-            self._note_rewind(subscription, offset.queue_id, offset.offset)
-            subscription.cursors[offset.queue_id] = offset.offset
-            subscription.scanned.pop(offset.queue_id, None)
+                subscription.begin_anew(offset.queue_id, offset.offset)
+            else:
+                subscription.move(offset.queue_id, offset.offset)
             self._reset_lite(subscription, offset.offset)
             if subscription.gate is not None:
                 subscription.gate.forget_held(offset.queue_id)
@@ -96,7 +97,7 @@ class CatalogApplier:
     def _skip(self, subscription: Subscription, queue_id: int, offset: int) -> None:
         """Let go of what the group was not given below the offset; nothing given comes again."""
         cursor = subscription.cursors.get(queue_id, 0)
-        subscription.cursors[queue_id] = max(cursor, offset)
+        subscription.move(queue_id, max(cursor, offset))
         if subscription.gate is not None:
             subscription.gate.trim(queue_id, offset)
         reader = lite_reader(self._state, subscription)

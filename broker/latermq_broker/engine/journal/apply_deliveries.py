@@ -82,8 +82,8 @@ class DeliveryApplier:
             tags = [tags[delta] for delta in lease.deltas]
             offsets = [offsets[delta] for delta in lease.deltas]
         places = places_of(lease.group_id, lease.topic_id, lease.queue_id, offsets, tags)
-        subscription.cursors[lease.queue_id] = lease.first_offset + lease.span
-        return self._lend(subscription, lease, places, offsets, positions, lengths, at)
+        subscription.move(lease.queue_id, lease.first_offset + lease.span)
+        return self.lend(subscription, lease, places, offsets, positions, lengths, at)
 
     def lease_retry(self, lease: LeaseRetryPayload, at: Stamp) -> None:
         state = self._state
@@ -140,10 +140,10 @@ class DeliveryApplier:
             positions.append(entry.position)
             lengths.append(entry.length)
         if lease.queue_id != NO_QUEUE:
-            subscription.cursors[lease.queue_id] = lease.next_offset
-        return self._lend(subscription, lease, places, offsets, positions, lengths, at)
+            subscription.move(lease.queue_id, lease.next_offset)
+        return self.lend(subscription, lease, places, offsets, positions, lengths, at)
 
-    def _lend(
+    def lend(
         self,
         subscription: Subscription,
         lease: LeaseFreshPayload | LeaseOrderedPayload,

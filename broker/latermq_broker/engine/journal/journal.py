@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from latermq_broker.delivery.halves import HalfMessage
+from latermq_broker.engine.journal.apply_ahead import AheadApplier
 from latermq_broker.engine.journal.apply_catalog import CatalogApplier
 from latermq_broker.engine.journal.apply_dedup import DedupApplier
 from latermq_broker.engine.journal.apply_deliveries import DeliveryApplier
@@ -79,6 +80,7 @@ class Journal:
             self._messages.appliers(),
             TransactionApplier(state).appliers(),
             self.deliveries.appliers(),
+            AheadApplier(state, self.deliveries).appliers(),
             self.catalog.appliers(),
             LiteApplier(state).appliers(),
             self._dedup.appliers(),

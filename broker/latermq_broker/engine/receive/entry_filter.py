@@ -6,9 +6,10 @@ while: what stands in the retry lane is met again and again.
 """
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Final, Protocol
 
-from latermq_broker.delivery.filters.filter import MessageFilter
+from latermq_broker.delivery.filters.filter import EVERYTHING, MessageFilter
 from latermq_broker.delivery.filters.sql_filter import TAGS, SqlFilter
 from latermq_broker.engine.outcome.attempts import stored_slices
 from latermq_broker.engine.state.state import EngineState
@@ -87,6 +88,26 @@ class SqlEntryFilter:
         return self._filter.matches(properties)
 
 
+class OtherFilters:
+    """What consumers of the group want that filter otherwise than the receive does."""
+
+    __slots__ = ("_everything", "_filters")
+
+    def __init__(self, filters: Sequence[EntryFilter | None]) -> None:
+        self._everything = None in filters
+        self._filters = () if self._everything else [each for each in filters if each is not None]
+
+    @property
+    def spent(self) -> bool:
+        return any(each.spent for each in self._filters)
+
+    def __call__(self, tag_hash: int, position: int) -> bool:
+        return self._everything or any(each(tag_hash, position) for each in self._filters)
+
+
+NO_OTHERS: Final = OtherFilters(())
+
+
 class Filters:
     """The filters of receives: what SQL said of a message once is remembered for all of them."""
 
@@ -102,3 +123,10 @@ class Filters:
         if hashes is None:
             return None
         return TagEntryFilter(hashes, self._state.config.delivery.bounds.entries_max)
+
+    def others(self, filter: MessageFilter, wanted: Sequence[MessageFilter]) -> OtherFilters:
+        """Make the filters of the other consumers, for a receive with `filter`."""
+        if filter == EVERYTHING:
+            return NO_OTHERS
+        others = [self.of(each) for each in wanted if each != filter]
+        return OtherFilters(others) if others else NO_OTHERS

@@ -46,7 +46,7 @@ class LiteLane(OrderedLane):
         try:
             taken = self._lease_again(receive, again)
             if rows:
-                taken += self._write(receive, NO_QUEUE, 0, rows)
+                taken += self.write(receive, NO_QUEUE, 0, rows)
         except StoreFullError:
             if not taken:
                 raise

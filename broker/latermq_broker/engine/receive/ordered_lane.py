@@ -8,7 +8,7 @@ their attempts without having been tried. A group that parks gets them one at a 
 does a client that asks for single file.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
@@ -17,12 +17,12 @@ from latermq_broker.delivery.leases.lease import Delivery, State
 from latermq_broker.delivery.order.fifo import FifoGate, MessageGroup
 from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.outcome.attempts import Attempts, stored_order_key
-from latermq_broker.engine.receive.entry_filter import EntryFilter
 from latermq_broker.engine.receive.leasing import (
     ReplyBudget,
     client_position,
     lease_flags,
 )
+from latermq_broker.engine.receive.unread import Wishes, unread
 from latermq_broker.engine.state.letter_states import letters_of
 from latermq_broker.engine.state.model import Group, OnDead, ReceiveRequest
 from latermq_broker.engine.state.state import EngineState, Subscription
@@ -41,6 +41,7 @@ from latermq_broker.store.records.record import Record, RecordType
 
 tuple_new: Final = tuple.__new__  # as OrderedRow(...), without its keyword handling
 ALONE_FROM: Final = 3  # attempt
+STAY: Final = 0  # as an act: nothing is done with it
 
 
 class ScanBudget:
@@ -71,14 +72,10 @@ class ScanBudget:
 
 
 class Receive:
-    """One receive, as the lanes need it.
-
-    Args:
-        entry_filter: None: everything.
-    """
+    """One receive, as the lanes need it."""
 
     __slots__ = (
-        "entry_filter", "group", "now_ms", "reply_budget", "request", "scan_budget", "subscription",
+        "group", "now_ms", "reply_budget", "request", "scan_budget", "subscription", "wishes",
     )  # fmt: skip
 
     def __init__(
@@ -86,7 +83,7 @@ class Receive:
         request: ReceiveRequest,
         group: Group,
         subscription: Subscription,
-        entry_filter: EntryFilter | None,
+        wishes: Wishes,
         reply_budget: ReplyBudget,
         scan_budget: ScanBudget,
         now_ms: int,
@@ -94,18 +91,23 @@ class Receive:
         self.request = request
         self.group = group
         self.subscription = subscription
-        self.entry_filter = entry_filter
+        self.wishes = wishes
         self.reply_budget = reply_budget
         self.now_ms = now_ms
         self.scan_budget = scan_budget  # of the fresh lane
 
     def wants(self, message: Delivery | Entry) -> bool:
-        return self.entry_filter is None or self.entry_filter(message.tag_hash, message.position)
+        entry_filter = self.wishes.entry_filter
+        return entry_filter is None or entry_filter(message.tag_hash, message.position)
+
+    def others_want(self, message: Delivery | Entry) -> bool:
+        """Tell whether another consumer of the group wants a message that this one does not."""
+        return self.wishes.others(message.tag_hash, message.position)
 
     @property
     def spent(self) -> bool:
-        """Tell whether the filter has looked at as much as it may in one receive."""
-        return self.entry_filter is not None and self.entry_filter.spent
+        """Tell whether filters have looked at as much as they may in one receive."""
+        return self.wishes.spent
 
     def alone(self, attempt: int) -> bool:
         group = self.group
@@ -157,13 +159,13 @@ class OrderedLane:
             if key in gate.runnable:
                 del gate.runnable[key]
                 gate.runnable[key] = None
-        return [*self._lease_again(receive, again), *self._write(receive, NO_QUEUE, 0, rows)]
+        return [*self._lease_again(receive, again), *self.write(receive, NO_QUEUE, 0, rows)]
 
     def _end_unwanted(self, receive: Receive, gate: FifoGate, key: int) -> None:
         """End its first ones that nobody is to have, so that they withhold none behind them.
 
-        No attempt is left: the policy was tightened. Or this receive does not want it, nor did one
-        that could have had it since it has waited: the group's filter was changed.
+        No attempt is left: the policy was tightened. Or no consumer of the group wants it, nor did
+        one that could have had it since it has waited: the group's filter was changed.
         """
         deliveries = self._state.leases.deliveries
         while key in gate.runnable and gate.groups[key].live:
@@ -172,7 +174,9 @@ class OrderedLane:
                 self._attempts.exhaust(delivery, receive.now_ms)
             elif (
                 receive.spent
+                or not receive.wishes.passes
                 or receive.wants(delivery)
+                or receive.others_want(delivery)
                 or not self._waited(delivery, receive.now_ms)
             ):
                 return
@@ -228,7 +232,12 @@ class OrderedLane:
             if receive.spent or scan_budget.spent:
                 break
             entry = queue.get(offset)
-            if offset in letters or not receive.wants(entry):
+            is_over = offset in letters
+            if not is_over and not receive.wants(entry):
+                if not receive.wishes.passes or receive.others_want(entry):
+                    break
+                is_over = True
+            if is_over:
                 rows.append(OrderedRow(key, offset, group.queue_id, ORDERED_PASS))
                 scan_budget.count_entry()
                 continue
@@ -255,40 +264,41 @@ class OrderedLane:
 
         When the looks are spent it ends early: the receive is to announce that there is more.
         """
-        cursor = self._state.cursor(receive.subscription, queue)
+        subscription, wishes, queue_id = receive.subscription, receive.wishes, queue.queue_id
+        cursor = self._state.cursor(subscription, queue)
+        spans = subscription.ahead.get(queue_id)
+        held_max = self._state.config.delivery.held_messages_max
+        full = spans is not None and len(spans) >= held_max
+        start = cursor if full else wishes.start(subscription, queue_id, cursor)
+        end, stays, stalled = start, start > cursor, False
         rows: list[OrderedRow] = []
-        looked = 0
-        for entry in self._entries(queue, cursor, receive.reply_budget.count):
+        pass_rows: list[OrderedRow] = []
+        entries_max, count = self._bounds.ordered_entries_max, receive.reply_budget.count
+        for offset, entry in unread(subscription, queue, start, entries_max, count):
             if receive.spent or receive.scan_budget.spent:
                 break
-            row = self._choose(receive, queue, cursor + looked, entry, mine, len(rows))
+            row = self._choose(receive, queue, offset, entry, mine, len(rows))
             if row is None:
                 break
-            looked += 1
-            if row.act != ORDERED_PASS:
-                rows.append(row)
+            if row.act == STAY:
+                if stalled := full:
+                    break
+                stays = True
+            else:
+                (pass_rows if row.act == ORDERED_PASS else rows).append(row)
+            end = offset + 1
             if not receive.reply_budget.count:
                 break
-        end = cursor + looked
-        if rows or end - receive.subscription.cursors.get(queue.queue_id, queue.first) >= (
-            self._bounds.ordered_unwritten_entries_max
-        ):
-            taken = self._write(receive, queue.queue_id, end, rows)
-        else:
-            receive.subscription.scanned[queue.queue_id] = end
-            taken = []
-            if looked and end < queue.next:  # not all was looked at: ask again
-                self._state.announced.add(receive.subscription)
+        wishes.note(subscription, queue_id, end)
+        taken: list[Delivery] = []
+        if stays and (rows or pass_rows):
+            pass_rows = [row._replace(order_key=1) for row in pass_rows]
+            taken = self.write(receive, queue_id, cursor, [*rows, *pass_rows], ahead=True)
+        elif not stays and (rows or end > cursor):
+            taken = self.write(receive, queue_id, end, rows)
+        if not taken and start < end < queue.next and not stalled:  # not all was looked at
+            self._state.announced.add(subscription)
         return taken
-
-    def _entries(self, queue: ConsumeQueue, cursor: int, count: int) -> Iterator[Entry]:
-        """Yield at most `ordered_entries_max` entries, in growing pages."""
-        end = min(cursor + self._bounds.ordered_entries_max, queue.next)
-        while cursor < end:
-            page = queue.scan(cursor, min(count, end - cursor))
-            yield from page
-            cursor += len(page)
-            count *= 2
 
     def _choose(
         self,
@@ -301,16 +311,16 @@ class OrderedLane:
     ) -> OrderedRow | None:
         """Decide what becomes of a fresh message; None: the reply ends before it."""
         letters = self._state.dead.get(queue.topic_id)
-        if not receive.wants(entry) or (letters and offset in letters):
+        if letters and offset in letters:
             receive.scan_budget.count_entry()
             return OrderedRow(0, offset, queue.queue_id, ORDERED_PASS)
+        if not receive.wants(entry):
+            return self._leave(receive, queue, offset, entry, mine, decided)
         record = self._read(entry)
         key = stored_order_key(record) if record is not None else 0
         gate = receive.subscription.ordered()
         if key and not mine.get(key, key not in gate.groups):
-            kept = receive.subscription.counts[State.READY]  # and what waits anyway
-            held_max = self._state.config.delivery.held_messages_max
-            if gate.held_count + kept + decided >= held_max:
+            if self._holds_enough(receive, decided):
                 return None
             receive.scan_budget.held(entry.length)
             return OrderedRow(key, offset, queue.queue_id, ORDERED_HOLD)
@@ -322,16 +332,60 @@ class OrderedLane:
             mine[key] = not receive.alone(1)
         return tuple_new(OrderedRow, (key, offset, queue.queue_id, ORDERED_TAKE))
 
+    def _leave(
+        self,
+        receive: Receive,
+        queue: ConsumeQueue,
+        offset: int,
+        entry: Entry,
+        mine: dict[int, bool],
+        decided: int,
+    ) -> OrderedRow | None:
+        """Decide what becomes of a fresh message that the receive does not want.
+
+        What another consumer wants stops its message group until that one has it.
+        """
+        if not receive.others_want(entry):
+            receive.scan_budget.count_entry()
+            act = ORDERED_PASS if receive.wishes.passes else STAY
+            return OrderedRow(0, offset, queue.queue_id, act)
+        record = self._read(entry)
+        key = stored_order_key(record) if record is not None else 0
+        receive.scan_budget.held(entry.length)
+        if not key:
+            return OrderedRow(0, offset, queue.queue_id, STAY)
+        if self._holds_enough(receive, decided):
+            return None
+        mine[key] = False
+        return OrderedRow(key, offset, queue.queue_id, ORDERED_HOLD)
+
+    def _holds_enough(self, receive: Receive, decided: int) -> bool:
+        """Tell whether the group may hold back no more of the topic."""
+        subscription = receive.subscription
+        kept = subscription.counts[State.READY]  # and what waits anyway
+        held_max = self._state.config.delivery.held_messages_max
+        return subscription.ordered().held_count + kept + decided >= held_max
+
     def _read(self, entry: Entry) -> Record | None:
         try:
             return self._state.read(entry.position)
         except CorruptRecordError:
             return None  # found out again when it is to be delivered
 
-    def _write(
-        self, receive: Receive, queue_id: int, next_offset: int, rows: list[OrderedRow]
+    def write(
+        self,
+        receive: Receive,
+        queue_id: int,
+        next_offset: int,
+        rows: Sequence[OrderedRow],
+        *,
+        ahead: bool = False,
     ) -> list[Delivery]:
-        """Write what was decided, in one record; what was taken by it."""
+        """Write what was decided, in one record; what was taken by it.
+
+        Args:
+            ahead: what of the queue is not in a row stays.
+        """
         if not rows and queue_id == NO_QUEUE:
             return []
         first_id = self._state.leases.next_id
@@ -352,7 +406,8 @@ class OrderedLane:
             tuple(rows),
         )
         payload = tuple_new(LeaseOrderedPayload, fields)
-        lent = self._journal.write(RecordType.LEASE_ORDERED, payload, receive.now_ms)
-        if not count:
+        type_ = RecordType.LEASE_AHEAD if ahead else RecordType.LEASE_ORDERED
+        lent = self._journal.write(type_, payload, receive.now_ms)
+        if not count and any(row.act == ORDERED_HOLD for row in rows):
             self._state.announced.add(receive.subscription)  # others may go on now
         return self._state.leases.deliveries.many(lent)

@@ -225,7 +225,7 @@ class Trimming:
         self.entries_expired += trim.upto - queue.first
         for subscription in trim.readers:
             cursor = self._state.cursor(subscription, queue)
-            unread = max(0, trim.upto - max(cursor, queue.first)) - sum(
+            unread = subscription.count_unread(queue.queue_id, cursor, trim.upto) - sum(
                 row.queue_id == queue.queue_id
                 for payload in kept
                 if (payload.group_id, payload.topic_id) == (subscription.group_id, queue.topic_id)

@@ -22,7 +22,12 @@ from latermq_broker.delivery.leases.lease import State
 from latermq_broker.delivery.order.fifo import FifoGate
 from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.outcome.attempts import stored_order_key
-from latermq_broker.engine.state.state import EngineState, Subscription, lite_reader
+from latermq_broker.engine.state.state import (
+    EngineState,
+    Subscription,
+    is_done_ahead,
+    lite_reader,
+)
 from latermq_broker.errors import CorruptRecordError
 from latermq_broker.store.records.lease_records import (
     NO_QUEUE,
@@ -152,6 +157,8 @@ class WithheldMessages:
             for queue_id, upto in ends:
                 cursor = self._state.cursor(subscription, self._state.queue(topic_id, queue_id))
                 for offset in range(cursor, upto):
+                    if is_done_ahead(subscription, queue_id, offset):
+                        continue
                     yield subscription, gate, (topic_id, queue_id, offset)
 
     def _key(self, position: int) -> int:

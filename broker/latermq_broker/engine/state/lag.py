@@ -44,7 +44,7 @@ def lag_of(state: EngineState, subscription: Subscription, topic: Topic) -> Lag:
         if queue.first == queue.next:
             continue
         offset = state.cursor(subscription, queue)
-        fresh += queue.next - offset
+        fresh += subscription.count_unread(queue_id, offset, queue.next)
         if gate is not None and (held := gate.first_held(queue_id)) is not None:
             offset = min(offset, held)
         if offset < queue.next:

@@ -21,6 +21,8 @@ from latermq_broker.delivery.failure import Failure as Failure
 from latermq_broker.delivery.filters.filter import EVERYTHING as EVERYTHING
 from latermq_broker.delivery.filters.filter import MessageFilter as MessageFilter
 from latermq_broker.delivery.filters.filter import TagFilter as TagFilter
+from latermq_broker.delivery.filters.filter import filter_of as filter_of
+from latermq_broker.delivery.filters.filter import filter_text as filter_text
 from latermq_broker.delivery.filters.filter import hash64 as hash64
 from latermq_broker.delivery.filters.sql_filter import sql_filter as sql_filter
 from latermq_broker.delivery.halves import HalfEvent as HalfEvent
@@ -114,6 +116,9 @@ class ReceiveRequest(NamedTuple):
     single_file: bool = False  # at most one of each message group in a reply, if ordered
     lite_keys: frozenset[int] = frozenset()  # what the client of a group for lite topics reads
     bytes_max: int = 1 << 62  # of the messages together, if there are several
+    wanted: tuple[MessageFilter, ...] = ()
+    """Filters of the live consumers of the group on the topic; (): the receive's own alone."""
+    waits: bool = False  # a later look of a receive that waits: it passes nothing over
 
 
 class Delivered(NamedTuple):

@@ -22,6 +22,7 @@ from latermq_broker.delivery.leases.recently_done import RecentlyDone
 from latermq_broker.delivery.order.fifo import FifoGate, Letter
 from latermq_broker.delivery.order.lane import Lane, RankedLanes
 from latermq_broker.delivery.order.lite import LiteParent, LiteReader
+from latermq_broker.delivery.order.spans import Spans
 from latermq_broker.engine.state.conditions import Conditions
 from latermq_broker.engine.state.dedup_ids import DedupIds
 from latermq_broker.engine.state.figures import Figures
@@ -79,6 +80,7 @@ class Subscription:
 
     __slots__ = (
         "_leased",
+        "ahead",
         "counts",
         "cursors",
         "flow",
@@ -86,11 +88,14 @@ class Subscription:
         "group_id",
         "last_consumed_ms",
         "lite",
+        "looked",
+        "owed",
         "ready",
         "rewinds",
-        "scanned",
         "topic_id",
         "turn",
+        "wanted",
+        "wanted_now",
     )
 
     def __init__(
@@ -101,6 +106,9 @@ class Subscription:
         self.gate: FifoGate | None = None  # once it had to keep an order
         self.lite: LiteReader | None = None  # its progress, if it reads lite topics
         self.cursors: dict[int, int] = {}  # queue id → next offset; absent: earliest retained
+        self.ahead: dict[int, Spans] = {}
+        """Queue id → what is done with behind the next offset, which another consumer wants."""
+        self.wanted: tuple[str, ...] = ()  # filters of its consumers, as texts; (): everything
         self.ready = ready  # its deliveries that are READY, but those of a message group
         self.counts = {State.READY: 0, State.LEASED: 0, State.BACKOFF: 0, State.ACKED: 0}
         self._leased = leased  # the state's: its group's, of all topics
@@ -108,7 +116,12 @@ class Subscription:
         self.rewinds = Rewinds()
         self.flow: Flow | None = None  # live: once it did something since the start
         self.turn = 0  # live: which lane and which queue goes first
-        self.scanned: dict[int, int] = {}  # live: queue id → what the filter has passed over
+        self.owed: dict[int, int] = {}
+        """Live: lower priority → thousandths of messages that higher ones took of its share."""
+        self.wanted_now: object = None  # live: the filters that `wanted` was last compared with
+        self.looked: dict[tuple[object, int], int] = {}
+        """Live: (filter, queue id) → below it nothing is left that the filter wants; filter None:
+        below it all that is left is wanted by some consumer."""
 
     def count(self, state: State, change: int) -> None:
         """Add to how many deliveries are in a state; what is leased is its group's as well."""
@@ -121,6 +134,32 @@ class Subscription:
                 self._leased[self.group_id] = held
             else:
                 self._leased.pop(self.group_id, None)
+
+    def move(self, queue_id: int, offset: int) -> None:
+        """Go on at `offset` of a queue, or behind what is done with there."""
+        spans = self.ahead.get(queue_id)
+        if spans is not None:
+            offset = spans.after(offset)
+            spans.drop_below(offset)
+            if not len(spans):
+                del self.ahead[queue_id]
+        self.cursors[queue_id] = offset
+
+    def pass_ahead(self, queue_id: int, start: int, end: int) -> None:
+        """Be done with `start` … `end` - 1 of a queue, whatever stands before them."""
+        self.ahead.setdefault(queue_id, Spans()).add(start, end)
+
+    def count_unread(self, queue_id: int, cursor: int, end: int) -> int:
+        """Count what the group was not given of a queue from its next offset on, below `end`."""
+        spans = self.ahead.get(queue_id)
+        done = spans.count_from(cursor) - spans.count_from(end) if spans is not None else 0
+        return max(0, end - cursor - done)
+
+    def begin_anew(self, queue_id: int, offset: int) -> None:
+        """Go on at `offset` of a queue, and with all behind it, as if nothing had been given."""
+        self.ahead.pop(queue_id, None)
+        self.looked.clear()
+        self.cursors[queue_id] = offset
 
     def unread_from(self, queue_id: int) -> int:
         """Find the oldest offset that the group may not have been given yet, as far as written."""
@@ -372,8 +411,15 @@ class EngineState:
         if (reader := lite_reader(self, subscription)) is not None:
             return reader.first_unread()
         queue_id = queue.queue_id
-        read = subscription.cursors.get(queue_id, 0)
-        return max(queue.first, read, subscription.scanned.get(queue_id, 0))
+        read = max(queue.first, subscription.cursors.get(queue_id, 0))
+        spans = subscription.ahead.get(queue_id)
+        return read if spans is None else spans.after(read)
+
+
+def is_done_ahead(subscription: Subscription, queue_id: int, offset: int) -> bool:
+    """Tell whether a group was given an offset behind its next one, or nobody of it wants that."""
+    spans = subscription.ahead.get(queue_id)
+    return spans is not None and spans.holds(offset)
 
 
 def lite_reader(state: EngineState, subscription: Subscription) -> LiteReader | None:

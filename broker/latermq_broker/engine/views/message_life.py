@@ -16,7 +16,12 @@ from latermq_broker.engine.outcome.attempts import stored_order_key
 from latermq_broker.engine.state.letter_states import letters_of
 from latermq_broker.engine.state.model import DeadState, Topic
 from latermq_broker.engine.state.standing import in_hand, redrive_of
-from latermq_broker.engine.state.state import EngineState, Subscription, lite_reader
+from latermq_broker.engine.state.state import (
+    EngineState,
+    Subscription,
+    is_done_ahead,
+    lite_reader,
+)
 from latermq_broker.engine.views.message_place import MessagePlaces, Whereabouts
 from latermq_broker.engine.views.message_query import FROM_THE_END, Found
 from latermq_broker.errors import CorruptRecordError
@@ -123,7 +128,7 @@ class MessageLives:
             else:
                 ahead = reader.ahead(stored_order_key(state.read(message.position)), offset)
                 cursor = offset - ahead  # behind it if it was given
-            if offset >= cursor:
+            if offset >= cursor and not is_done_ahead(subscription, queue_id, offset):
                 known = self._beside(known, letter)
                 yield known._replace(state=LifeState.READY, ahead_count=offset - cursor)
             elif (

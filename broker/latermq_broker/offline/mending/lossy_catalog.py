@@ -17,6 +17,7 @@ from latermq_broker.store.records.catalog_records import (
     ConfigPayload,
     OffsetPayload,
     ResetPayload,
+    WantedPayload,
 )
 from latermq_broker.store.records.lite_records import LITE_EXPIRED, LitePayload
 from latermq_broker.store.records.message_records import QUEUE_UNSET
@@ -29,7 +30,7 @@ LOST_TOPIC_NAME: Final = "lost-topic-"  # and its id: of a topic whose name is l
 
 
 class CatalogMender:
-    """CONFIG, OFFSET, RESET, LITE; and what others need of the catalog."""
+    """CONFIG, OFFSET, RESET, WANTED, LITE; and what others need of the catalog."""
 
     def __init__(self, state: EngineState, catalog: CatalogApplier, lost: LostCatalog) -> None:
         self._state = state
@@ -41,6 +42,7 @@ class CatalogMender:
         return {
             RecordType.CONFIG: self.config,
             RecordType.RESET: self.reset,
+            RecordType.WANTED: self.wanted,
             RecordType.LITE: self.lite,
         }
 
@@ -87,6 +89,9 @@ class CatalogMender:
         for queue_id, offset in enumerate(reset.offsets):
             reach(self._state, reset.topic_id, queue_id, offset, at.store_ms)
         return reset
+
+    def wanted(self, wanted: WantedPayload, at: Stamp) -> WantedPayload | None:
+        return wanted if self._exists(wanted.group_id, wanted.topic_id, 0, at) else None
 
     def lite(self, lite: LitePayload, at: Stamp) -> LitePayload | None:
         del at

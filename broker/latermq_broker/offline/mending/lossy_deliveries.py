@@ -2,6 +2,7 @@
 
 from latermq_broker.delivery.history import Outcome
 from latermq_broker.delivery.leases.lease import IN_HAND, State
+from latermq_broker.engine.journal.apply_ahead import AheadApplier
 from latermq_broker.engine.journal.apply_deliveries import DeliveryApplier
 from latermq_broker.engine.journal.indexing import reach
 from latermq_broker.engine.state.state import EngineState, Stamp
@@ -11,6 +12,7 @@ from latermq_broker.offline.mending.lossy_queues import is_lost
 from latermq_broker.store.derived.consume_queue import Entry
 from latermq_broker.store.records.catalog_records import OffsetPayload
 from latermq_broker.store.records.lease_records import (
+    AHEAD_PASS,
     NO_QUEUE,
     ORDERED_HOLD,
     ORDERED_KEEP,
@@ -39,6 +41,7 @@ class DeliveryMender:
         self._progress = progress
         self._state = state
         self._deliveries = deliveries
+        self._ahead = AheadApplier(state, deliveries)
         self._catalog = catalog
 
     def menders(self) -> Menders:
@@ -46,6 +49,7 @@ class DeliveryMender:
             RecordType.LEASE_FRESH: self.lease_fresh,
             RecordType.LEASE_RETRY: self.lease_retry,
             RecordType.LEASE_ORDERED: self.lease_ordered,
+            RecordType.LEASE_AHEAD: self.lease_ahead,
             RecordType.ACK: self.ack,
             RecordType.EXTEND: self.extend,
             RecordType.ATTEMPT: self.attempt,
@@ -118,6 +122,25 @@ class DeliveryMender:
         rows = tuple(row for row in lease.rows if self._may_hold(lease, row))
         self._deliveries.lease_ordered(lease._replace(rows=rows, queue_id=queue_id), at)
         taken = [row for row in rows if row.act in (ORDERED_TAKE, ORDERED_KEEP)]
+        lost = (index for index, row in enumerate(taken) if is_lost(self._entry(lease, row)))
+        self._deliveries.ack([lease.first_id + index for index in lost], at)
+        return None
+
+    def lease_ahead(self, lease: LeaseOrderedPayload, at: Stamp) -> LeaseOrderedPayload | None:
+        state = self._state
+        if state.catalog.group_by_id(lease.group_id) is None:
+            return None
+        self._catalog.ensure_topic(lease.topic_id, lease.queue_id, at)
+        for row in lease.rows:
+            count = row.order_key if row.act == AHEAD_PASS else 1
+            reach(state, lease.topic_id, lease.queue_id, row.offset + count, at.store_ms)
+        if any(self._expired(lease, row) for row in lease.rows):  # much is lost: delivered again
+            return None
+        rows = tuple(
+            row for row in lease.rows if row.act == AHEAD_PASS or self._may_hold(lease, row)
+        )
+        self._ahead.lease_ahead(lease._replace(rows=rows), at)
+        taken = [row for row in rows if row.act == ORDERED_TAKE]
         lost = (index for index, row in enumerate(taken) if is_lost(self._entry(lease, row)))
         self._deliveries.ack([lease.first_id + index for index in lost], at)
         return None

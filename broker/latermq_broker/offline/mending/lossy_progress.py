@@ -49,7 +49,10 @@ class ProgressMender:
             return False
         self._known.add(key)
         next_id = state.leases.next_id
+        spans = subscription.ahead.get(queue_id)
         for index, entry in enumerate(queue.scan(cursor, max(0, offset - cursor))):
+            if spans is not None and spans.holds(cursor + index):
+                continue
             order_key = self._order_key(entry)
             if order_key is None:
                 continue

@@ -181,7 +181,7 @@ class Sessions:
         self._shares = shares or Shares(AuthConfig())
         self._of_users: dict[str, int] = {}  # sessions by access key
         self._sessions: dict[str, Session] = {}  # kept in order of `seen_ms`
-        self.filters = GroupFilters()
+        self.filters = GroupFilters(config.client_silent_ms_max)
         self._held_bytes = 0  # of all sessions
         self._held_by_connection: Counter[str] = Counter()
         self._unread = Unread()
@@ -215,12 +215,14 @@ class Sessions:
         if known is not None:
             session.streams = known.streams
             session.since_ms = known.since_ms
-            self._forget(known)
+            self._take_out(known)
         count_up(self._of_users, owner)
         self._holders.pop(session.client_id, None)
         self._sessions[session.client_id] = session
         if session.consumes and not session.lite:
-            self.filters.add(session.client_id, session.settings)
+            self.filters.add(session.client_id, session.settings, session.seen_ms)
+        else:
+            self.filters.remove(session.client_id)
         self._held_bytes += session.held_bytes
         self._held_by_connection[session.connection_id] += session.held_bytes
 
@@ -258,9 +260,13 @@ class Sessions:
                 )
 
     def _forget(self, session: Session) -> None:
+        """Take a session out, and forget what its client wanted."""
+        self._take_out(session)
+        self.filters.remove(session.client_id)
+
+    def _take_out(self, session: Session) -> None:
         """Take a session out, off its user's share, and give back what it held."""
         del self._sessions[session.client_id]
-        self.filters.remove(session.client_id)
         count_up(self._of_users, key_of(session.owner), -1)
         self._held_bytes -= session.held_bytes
         self._held_by_connection[session.connection_id] -= session.held_bytes

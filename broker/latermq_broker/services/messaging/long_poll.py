@@ -97,6 +97,18 @@ class LongPolls(Generic[Receiver]):
         """Tell whether somebody with that filter stands in that line."""
         return filter_key in self._lines.get(topic, {}).get(group, {})
 
+    def of_client(self, group: str, topic: str, client: str) -> list[Parked[Receiver]]:
+        """List who stands in that line of one client."""
+        if client not in self._client_counts:
+            return []
+        line = self._lines.get(topic, {}).get(group, {})
+        return [
+            parked
+            for queue in line.values()
+            for parked in queue.values()
+            if parked.client == client
+        ]
+
     def groups(self, topic: str) -> list[str]:
         """List the groups of which somebody waits for that topic."""
         return list(self._lines.get(topic, ()))

@@ -144,6 +144,12 @@ class Parking(Generic[Found]):
         """Tell whether somebody with that filter waits in that line."""
         return self._lines.waits_with(group, topic, filter_key)
 
+    def end_others(self, group: str, topic: str, client_id: str, filter_key: Hashable) -> None:
+        """End the waits of a client in this line that have another filter, with nothing found."""
+        for parked in self._lines.of_client(group, topic, client_id):
+            if parked.filter_key != filter_key:
+                self._time_over(parked.receiver)
+
     def serve(self, group: str, topic: str) -> None:
         """Let those who wait in this line look once more, in order of arrival."""
         if self._lines.waits(group, topic):

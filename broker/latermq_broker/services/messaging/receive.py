@@ -22,7 +22,7 @@ messages to the official Go client, 20 threads, took 14.2 s without that and 3.6
 """
 
 import asyncio
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -31,14 +31,17 @@ from latermq_broker.catalog.catalog import DLQ_PREFIX
 from latermq_broker.catalog.shares import Shares
 from latermq_broker.config.config import RECORD_BODY_OVERHEAD_BYTES, DeliveryConfig
 from latermq_broker.deferred import Later
+from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import (
     EVERYTHING,
     Delivered,
     Failure,
     Group,
+    MessageFilter,
     ReceiveRequest,
+    filter_of,
 )
-from latermq_broker.errors import InvalidReceiptHandleError
+from latermq_broker.errors import InvalidReceiptHandleError, RequestError
 from latermq_broker.services.call.answers import Caller, StreamAnswer
 from latermq_broker.services.call.bounds import Bounds
 from latermq_broker.services.call.handler import Call
@@ -103,6 +106,9 @@ class ReceiveService:
         self.parking: Parking[Leased] = Parking(
             config.server, self._flow, Shares(config.auth), lambda leased: leased.took_all
         )
+        filters = rooms.sessions.filters
+        filters.on_change = self.parking.end_others
+        filters.before = partial(_filters_before, rooms.engine)
 
     def refuse_receive_message(
         self, status: definition_pb2.Status, request: service_pb2.ReceiveMessageRequest
@@ -155,14 +161,14 @@ class ReceiveService:
         if reads_lite:
             leased = self._lease(self._with_lite_topics(receive), call)
         else:
-            self.parking.serve(receive.group, receive.topic)
-            if not self._comes_away_empty(receive):
-                leased = self._lease(receive, call)
             expression = request.filter_expression.expression
             self._sessions.receives(
                 receive.client_id, receive.group, receive.topic, receive.filter, expression,
                 self._committer.now_ms(),
             )  # fmt: skip
+            self.parking.serve(receive.group, receive.topic)
+            if not self._comes_away_empty(receive):
+                leased = self._lease_wanted(receive, call)
         if receive.auto_renew:
             self._sessions.hold(receive.client_id, call.user, self._committer.now_ms())
         if leased is not None:
@@ -171,7 +177,7 @@ class ReceiveService:
         if not wait_ms:
             return self._reply_later(topic, None)
         filter_key: Hashable = receive.filter
-        attempt = partial(self._lease, receive, call)
+        attempt = partial(self._lease_wanted, receive, call, waits=True)
         if reads_lite:  # what there is for one client is of no use to another
             filter_key, attempt = receive.client_id, partial(self._attempt_lite, receive, call)
         waiter = self.parking.park(
@@ -200,6 +206,20 @@ class ReceiveService:
     def serve(self, group: str, topic: str) -> None:
         """Let those who wait look once more: what a client may be given has changed."""
         self.parking.serve(group, topic)
+
+    def _lease_wanted(
+        self, receive: ReceiveRequest, call: Call, *, waits: bool = False
+    ) -> Leased | None:
+        """Lease as `_lease`, beside what the live consumers of the group want.
+
+        Args:
+            waits: the receive has waited, and its client may want something else by now.
+        """
+        place = (receive.group, receive.topic)
+        wanted = self._sessions.filters.wanted(place, self._committer.now_ms())
+        if len(wanted) != 1 or wanted[0] != receive.filter or waits:
+            receive = receive._replace(wanted=wanted, waits=waits)
+        return self._lease(receive, call)
 
     def _reads_lite(self, receive: ReceiveRequest, caller: Caller) -> bool:
         """Tell whether the group reads lite topics.
@@ -357,6 +377,18 @@ def _would_be_full(
     if not request.auto_renew or request.batch_size >= min(BATCH, config.receive_batch_max):
         return False
     return Quirk.PAUSES_WHEN_FULL in _quirks(caller)
+
+
+def _filters_before(
+    engine: Engine,
+) -> Iterator[tuple[tuple[str, str], tuple[MessageFilter, ...]]]:
+    """Yield what consumers wanted when the broker's last life ended, by group and topic."""
+    for place, texts in engine.progress.wanted():
+        try:
+            filters = tuple(map(filter_of, texts)) or (EVERYTHING,)
+        except RequestError:  # SQL of another version
+            filters = (EVERYTHING,)
+        yield place, filters
 
 
 def _quirks(caller: Caller) -> Quirk:

@@ -1,4 +1,4 @@
-"""Records that configure: CONFIG OFFSET RESET.
+"""Records that configure: CONFIG OFFSET RESET WANTED.
 
 Little-endian. Positions are log positions; times milliseconds since the epoch; ids are the
 catalogue's. A payload is what follows the 40-byte record header of `record.py`; the header's own
@@ -140,8 +140,43 @@ def _reset_text(record: Record, names: Names) -> Fields:
     }
 
 
+#  WANTED   0      4      8
+#           | group| topic| JSON: a list of filters, as `filter_text` writes them
+#  What the live consumers of a group filter a topic by, all of them; an empty list: one of them
+#  wants everything. After a start nothing that these filters want is passed over until the clients
+#  had time to come back.
+_WANTED: Final = struct.Struct("<II")
+assert _WANTED.size == 8
+
+
+class WantedPayload(NamedTuple):
+    group_id: int
+    topic_id: int
+    filters: tuple[str, ...]
+
+
+def encode_wanted(wanted: WantedPayload) -> list[Bytes]:
+    body = json.dumps(wanted.filters, separators=(",", ":"))
+    return [_WANTED.pack(wanted.group_id, wanted.topic_id), body.encode()]
+
+
+def decode_wanted(payload: Bytes) -> WantedPayload:
+    group_id, topic_id = _WANTED.unpack_from(payload)
+    return WantedPayload(group_id, topic_id, tuple(json.loads(bytes(payload[_WANTED.size :]))))
+
+
+def _wanted_text(record: Record, names: Names) -> Fields:
+    wanted = decode_wanted(record.payload)
+    return {
+        "group": names.group(wanted.group_id),
+        "topic": names.topic(wanted.topic_id),
+        "filters": list(wanted.filters) or ["*"],
+    }
+
+
 KINDS: Final[tuple[Kind, ...]] = (
     Kind(RecordType.CONFIG, encode_config, decode_config, _config_text),
     Kind(RecordType.OFFSET, encode_offset, decode_offset, _offset_text),
     Kind(RecordType.RESET, encode_reset, decode_reset, _reset_text),
+    Kind(RecordType.WANTED, encode_wanted, decode_wanted, _wanted_text),
 )

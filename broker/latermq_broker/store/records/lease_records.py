@@ -1,6 +1,6 @@
 """Records about who holds what.
 
-LEASE_FRESH LEASE_RETRY LEASE_ORDERED ACK EXTEND ATTEMPT CLIENT.
+LEASE_FRESH LEASE_RETRY LEASE_ORDERED LEASE_AHEAD ACK EXTEND ATTEMPT CLIENT.
 
 Little-endian. Positions are log positions; times milliseconds since the epoch; ids are the
 catalogue's. A payload is what follows the 40-byte record header of `record.py`; the header's own
@@ -183,6 +183,11 @@ def _lease_ordered_text(record: Record, names: Names) -> Fields:
     fields: Fields = {"group": names.group(lease.group_id), "topic": names.topic(lease.topic_id)}
     if lease.queue_id != NO_QUEUE:
         fields |= {"queue": lease.queue_id, "next_offset": lease.next_offset}
+    return fields | _acts_text(lease, names)
+
+
+def _acts_text(lease: LeaseOrderedPayload, names: Names) -> Fields:
+    fields: Fields = {}
     for act, name in _ORDERED_ACTS.items():
         places = [f"{row.queue_id}:{row.offset}" for row in lease.rows if row.act == act]
         if places:
@@ -196,6 +201,30 @@ def _lease_ordered_text(record: Record, names: Names) -> Fields:
             "client": names.client(lease.client),
         }
     return fields
+
+
+#  LEASE_AHEAD   laid out as LEASE_ORDERED; all rows are of `queue`, of a group of any kind
+#  What is in no row stays in the queue: another consumer of the group wants it, or it is undecided.
+#  The group's next offset moves on behind the rows that begin at it; next_offset is where it was.
+#  PASS: nobody wants the messages from `offset` on, as many as `order key` says.
+AHEAD_PASS: Final = ORDERED_PASS
+
+
+def _lease_ahead_text(record: Record, names: Names) -> Fields:
+    lease = decode_lease_ordered(record.payload)
+    rows = tuple(row for row in lease.rows if row.act != AHEAD_PASS)
+    text = {
+        "group": names.group(lease.group_id),
+        "topic": names.topic(lease.topic_id),
+        "queue": lease.queue_id,
+        **_acts_text(lease._replace(rows=rows), names),
+    }
+    pass_rows = [row for row in lease.rows if row.act == AHEAD_PASS]
+    if pass_rows:
+        text["passed_over"] = [
+            f"{row.offset}-{row.offset + row.order_key - 1}" for row in pass_rows
+        ]
+    return text
 
 
 #  ACK   delivery ids, 8 x n
@@ -370,6 +399,7 @@ KINDS: Final[tuple[Kind, ...]] = (
     Kind(RecordType.LEASE_FRESH, encode_lease_fresh, decode_lease_fresh, _lease_fresh_text),
     Kind(RecordType.LEASE_RETRY, encode_lease_retry, decode_lease_retry, _lease_retry_text),
     Kind(RecordType.LEASE_ORDERED, encode_lease_ordered, decode_lease_ordered, _lease_ordered_text),
+    Kind(RecordType.LEASE_AHEAD, encode_lease_ordered, decode_lease_ordered, _lease_ahead_text),
     Kind(RecordType.ACK, lambda ids: [encode_ids(ids)], decode_ids, _ack_text),
     Kind(RecordType.EXTEND, encode_extend, decode_extend, _extend_text),
     Kind(RecordType.ATTEMPT, encode_attempt, decode_attempt, _attempt_text),

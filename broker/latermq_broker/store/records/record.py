@@ -82,6 +82,8 @@ class RecordType(IntEnum):
     DEDUP = 29  # ids that senders gave their messages, so that each is stored once
     SCHEDULE = 30  # put or removed; or it has ticked
     HALF_SENDER = 31  # who sent the half messages before it in its group
+    LEASE_AHEAD = 32  # what a group did behind messages that another of its consumers wants
+    WANTED = 33  # what the consumers of a group filter a topic by
 
 
 INTERNAL_TYPES: Final = frozenset({RecordType.MARK, RecordType.BLANK})

@@ -5,12 +5,15 @@ import logging
 import pytest
 
 from latermq_broker.config.config import ServerConfig
+from latermq_broker.engine.state.model import TagFilter, filter_text
 from latermq_broker.services.clients import group_filters
 from latermq_broker.services.clients.session import ClientKind, Session, Sessions
 from latermq_broker.services.wire import wire
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from latermq_proto.latermq.v1 import group_pb2
 from support.v1_rig import V1Rig
+
+SILENT_MS = ServerConfig().client_silent_ms_max
 
 
 def consumer(
@@ -159,7 +162,87 @@ def assert_nothing_is_kept(sessions: Sessions) -> None:
     filters = sessions.filters
     kept = (filters._uses, filters._by_client, filters._noted, filters._seen_ms)
     assert (kept, filters._noted_count) == (({}, {}, {}, {}), 0)
-    assert not filters._warned
+    assert (filters._warned, filters._changed) == (set(), set())
+    assert (filters._fading, filters._wanted) == ({}, {})
+
+
+# --- what live consumers want ------------------------------------------------------------------
+
+
+def wanted(sessions: Sessions, now_ms: int = 0) -> set[str]:
+    return {filter_text(each) for each in sessions.filters.wanted(("g", "t"), now_ms)}
+
+
+def test_live_consumers_want_what_they_declare_or_receive_by(sessions: Sessions) -> None:
+    assert wanted(sessions) == set()
+    sessions.put(consumer("c1", "a"))
+    receive(sessions, "bare", "b")
+    assert wanted(sessions) == {"tags:a", "tags:b"}
+    assert sessions.filters.wanted(("g", "t"), 1) is sessions.filters.wanted(("g", "t"), 2)
+    sessions.remove("c1")
+    assert wanted(sessions) == {"tags:b"}
+    sessions.put(consumer("c2", ""))
+    assert wanted(sessions) == {"", "tags:b"}
+    sessions.expire(SILENT_MS + 1)
+    assert wanted(sessions) == set()
+
+
+def test_what_a_client_wanted_before_is_wanted_for_a_while(
+    sessions: Sessions, caplog: pytest.LogCaptureFixture
+) -> None:
+    changes: list[tuple[str, ...]] = []
+    sessions.filters.on_change = lambda *where: changes.append((*where[:3], filter_text(where[3])))
+    sessions.put(consumer("c", "a"))
+    receive(sessions, "c", "a", 0)
+    sessions.put(consumer("c", "a"))  # as clients repeat it
+    receive(sessions, "c", "b", 10)
+    assert changes == [("g", "t", "c", "tags:b")]
+    assert wanted(sessions, SILENT_MS + 9) == {"tags:a", "tags:b"}
+    assert wanted(sessions, SILENT_MS + 10) == {"tags:b"}
+    [told] = [one for one in caplog.records if "has another filter" in one.message]
+    assert told.__dict__["filters"] == ["tags:a", "tags:b"]
+    sessions.put(consumer("c", "a"))
+    assert changes[1:] == [("g", "t", "c", "tags:a")]
+
+
+def test_a_client_that_goes_on_with_its_old_filter_keeps_what_it_declared(
+    sessions: Sessions, caplog: pytest.LogCaptureFixture
+) -> None:
+    sessions.put(consumer("go", "a"))
+    receive(sessions, "go", "a")
+    sessions.put(consumer("go", "b"))
+    for minute in range(10):
+        receive(sessions, "go", "a", minute * 60_000)
+        assert wanted(sessions, minute * 60_000) == {"tags:a", "tags:b"}
+    assert len(warned(caplog)) == 1
+
+
+def test_a_client_that_receives_by_two_filters_wants_both(sessions: Sessions) -> None:
+    for minute in range(10):
+        receive(sessions, "bare", "ab"[minute % 2], minute * 60_000)
+        assert wanted(sessions, minute * 60_000) >= ({"tags:a", "tags:b"} if minute else set())
+
+
+def test_of_very_many_filters_everything_is_wanted(sessions: Sessions) -> None:
+    for number in range(group_filters.WANTED_MAX + 1):
+        receive(sessions, f"bare-{number}", f"tag{number}")
+    assert wanted(sessions) == {""}
+    sessions.expire(1 << 60)
+    for number in range(group_filters.FADING_MAX * 2):
+        receive(sessions, "bare", f"tag{number}")
+    assert len(sessions.filters._fading["g", "t"]) == group_filters.FADING_MAX + 1
+    assert wanted(sessions) == {""}
+    sessions.remove("bare")
+
+
+def test_what_was_wanted_before_a_start_is_wanted_for_a_while(sessions: Sessions) -> None:
+    before = (("g", "t"), (TagFilter(frozenset("a")),))
+    sessions.filters.before = lambda: [before]
+    receive(sessions, "bare", "b", 100)
+    assert wanted(sessions, 100) == {"tags:a", "tags:b"}
+    assert shown(sessions) == []  # nobody who is there
+    assert wanted(sessions, 99 + SILENT_MS) == {"tags:a", "tags:b"}
+    assert wanted(sessions, 100 + SILENT_MS) == {"tags:b"}
 
 
 def test_a_group_shows_it() -> None:

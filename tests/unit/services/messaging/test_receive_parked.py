@@ -83,7 +83,7 @@ async def test_who_comes_behind_others_is_not_tried_when_they_came_away_empty() 
         before = subscription.turn
         waiting.append(await started(broker))
         assert subscription.turn == before + 1  # the first of them, once more
-        waiting.append(await started(broker, tags="a"))
+        waiting.append(await started(broker, tags="a", call=FakeCall(client_id="another")))
         assert subscription.turn == before + 3  # and one who asks for something else
         for task in waiting:
             task.cancel()
@@ -237,18 +237,40 @@ async def test_a_filter_far_behind_is_served_in_the_end() -> None:
         assert await ended(wanted) == [b"here"]
 
 
-async def test_what_one_filter_passes_over_is_consumed_for_the_group() -> None:
+async def test_a_receive_that_waits_consumes_nothing_unseen() -> None:
     async with Messaging() as broker:
-        blue = await started(broker, tags="blue")
+        blue = await started(broker, tags="blue", call=FakeCall(client_id="another"))
         red = await started(broker, tags="red")
         await broker.send(message("orders", b"1", tag="blue"))
         await broker.settle()
         assert await ended(blue) == [b"1"]
         await broker.send(message("orders", b"2", tag="blue"))
         await broker.settle()
-        assert not red.done()
-        assert (await broker.receive()).bodies == []
-        red.cancel()
+        await broker.send(message("orders", b"3", tag="red"))
+        await broker.settle()
+        assert await ended(red) == [b"3"]
+        assert (await broker.receive(tags="blue")).bodies == [b"2"]
+
+
+async def test_a_client_that_filters_otherwise_ends_its_older_waits() -> None:
+    async with Messaging() as broker:
+        old = await started(broker, tags="a")
+        others = await started(broker, tags="a", call=FakeCall(client_id="another"))
+        await broker.send(message("orders", b"1", tag="b"))
+        got = await broker.receive(tags="b")
+        await broker.settle()
+        assert (await ended(old), got.bodies, others.done()) == ([], [b"1"], False)
+        others.cancel()
+
+
+async def test_clients_that_go_on_with_two_filters_do_not_end_each_others_waits() -> None:
+    async with Messaging() as broker:
+        await started(broker, tags="a")
+        await started(broker, tags="b")  # ends the first, once
+        waiting = [await started(broker, tags=tags) for tags in ("a", "b", "a")]
+        assert not any(task.done() for task in waiting)
+        for task in waiting:
+            task.cancel()
 
 
 async def test_too_many_wait() -> None:
