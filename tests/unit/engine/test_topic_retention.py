@@ -158,6 +158,14 @@ def test_only_so_many_are_rolled_forward() -> None:
     assert retention.roll_forward.messages_moved == 2
     assert retention.kept_for[:2] == ("", "audit")
     assert rig.names("new", topic="audit") == ["kept"] * 3
+    rig.engine.retention.roll_forward.moved_entries_max = 3
+    pass_by(rig, 2 * MINUTE_MS)
+    assert retention.kept_for == ("", "", 0)
+    rig.engine.retention.roll_forward.moved_entries_max = 1  # fewer than there are
+    fill(rig, "orders")
+    pass_by(rig, 2 * HOUR_MS)
+    assert len(rig.segments()) == 1  # nothing of it was to be moved
+    assert rig.names("newer", topic="audit") == ["kept"] * 3
 
 
 @pytest.mark.parametrize("read_ms", [30 * 24 * HOUR_MS, 0])
