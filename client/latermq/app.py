@@ -409,6 +409,8 @@ class App:
         the program ends; `latermq worker` does not.
 
         Args: those of `serve`, which says what it returns and raises, too.
+        Raises:
+            RuntimeError: in another thread than the main one, which alone gets signals.
         """
 
         async def serve() -> bool:

@@ -15,7 +15,7 @@ once: to call it again is an error, but after it raised it tries again.
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
 
 from latermq._values import arguments
 from latermq._values.failure import exc_info, tell
@@ -32,6 +32,7 @@ HandleNext: TypeAlias = Callable[[Delivery], Awaitable[ConsumeResult | None]]
 """What `Middleware.handle` calls with the delivery, to go on."""
 BatchNext: TypeAlias = Callable[[Sequence[Delivery]], Awaitable[int]]
 """What `Middleware.handle_batch` calls with the deliveries, to go on."""
+InThread: TypeAlias = Callable[[Callable[[], Any]], Any]
 Settled: TypeAlias = Callable[[Delivery, Outcome], None]
 
 Given = ParamSpec("Given")
@@ -63,6 +64,14 @@ class Middleware:
         done. Who overrides `handle` and has a batch listener overrides this, too."""
         return await call_next(deliveries)
 
+    def in_thread(self, call_next: Callable[[], Any]) -> Any:
+        """Be called around each call of a function that is not `async`, in the call's thread.
+
+        For what belongs to a thread, such as a connection or a `scoped_session`. Inside `handle`
+        and `handle_batch`; what it returns or raises is the function's.
+        """
+        return call_next()
+
     def settled(self, delivery: Delivery, outcome: Outcome) -> None:
         """Be told once how each delivery left this client, whoever consumed it."""
 
@@ -74,6 +83,7 @@ class Around:
         self._sends: list[Middleware] = []
         self._handles: list[Middleware] = []
         self._batch_handles: list[Middleware] = []
+        self._in_threads: list[InThread] = []
         self._settled: list[Settled] = []
 
     def use(self, middleware: Middleware) -> None:
@@ -87,6 +97,8 @@ class Around:
             self._handles.append(middleware)
         if kind.handle_batch is not Middleware.handle_batch:
             self._batch_handles.append(middleware)
+        if kind.in_thread is not Middleware.in_thread:
+            self._in_threads.append(middleware.in_thread)
         if kind.settled is not Middleware.settled:
             self._settled.append(middleware.settled)
 
@@ -94,6 +106,11 @@ class Around:
     def sends(self) -> bool:
         """Tell whether anything is called around sends."""
         return bool(self._sends)
+
+    @property
+    def in_threads(self) -> Sequence[InThread]:
+        """Return what is called in threads, the outermost first."""
+        return tuple(self._in_threads)
 
     async def send(
         self, topic: str, messages: Sequence[Message], last: SendNext

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 from latermq._connection.tasks import Tasks
 from latermq._consuming.inbox import Inbox
 from latermq._consuming.settle import end_all, give_all_back
+from latermq._consuming.surroundings import AROUND, surrounded
 from latermq._values import arguments
 from latermq._values.durations import span_of
 from latermq._values.failure import class_name_of, exc_info, tell, text_of
@@ -186,7 +187,7 @@ async def in_thread(threads: Executor | None, function: Callable[..., Any], *giv
 
 def _called_in(function: Callable[..., Any], given: tuple[object, ...]) -> Any:
     try:
-        return function(*given)
+        return surrounded(function, given)
     except StopIteration as error:
         raise RuntimeError("the handler raised StopIteration") from error
     except (Exception, asyncio.CancelledError):
@@ -250,6 +251,7 @@ class Calls:
         self._free = asyncio.Semaphore(concurrency)
         self._listener: Listener | None = None
         self._batch_listener: BatchNext | None = None
+        self._in_threads = around.in_threads
         if handling.listener is not None:
             self._listener = around.handling(handling.listener)
         if handling.batch_listener is not None:
@@ -257,6 +259,7 @@ class Calls:
 
     async def run(self) -> None:
         """Call until the inbox is closed."""
+        AROUND.set(self._in_threads)
         if self._listener is not None:
             await self._call_each(self._listener)
         if self._batch_listener is not None:

@@ -73,7 +73,15 @@ def asked_to_end(end: Callable[[], object]) -> Iterator[None]:
     From then on, and after the block, signals do again what they did before: without handlers of
     the program's own the second one ends the process. In the main thread only; on Windows SIGTERM
     comes only where the process raises it.
+
+    Raises:
+        RuntimeError: in another thread.
     """
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError(
+            "`run` waits for signals, which only the main thread gets: in another thread say "
+            "`asyncio.run(app.serve(asyncio.Event()))`"
+        )
     asked = Asked(end, NUMBERS)
     try:
         yield

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, NamedTuple, get_args, get_origin
 
 from latermq._consuming.calling import (
@@ -16,6 +17,7 @@ from latermq._consuming.calling import (
     result_is_due,
     result_of,
 )
+from latermq._consuming.surroundings import surrounded_by_django
 from latermq._values.arguments import wrong
 from latermq._worker.payload_types import annotation_of, called, name_of
 from latermq._worker.payloads import CONTENT_TYPE, Codec, PayloadError, codec_for
@@ -166,7 +168,7 @@ class Call:
 
     async def _run(self, given: tuple[Any, ...]) -> Any:
         if self._shape.waits:
-            return await result_of(await self._function(*given))
+            return await result_of(await surrounded_by_django(partial(self._function, *given)))
         return await in_thread(self._threads, self._function, *given)
 
 

@@ -1,11 +1,13 @@
 """Who hears a signal: one or several that end, and what is put back afterwards."""
 
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 
+import latermq
 from latermq._consuming.signals import asked_if_nobody_hears, asked_to_end
 
 TERM, INT = signal.SIGTERM, signal.SIGINT
@@ -90,3 +92,18 @@ def test_one_that_is_put_back_when_it_is_over_passes_the_signal_on() -> None:
     signal.raise_signal(TERM)
     signal.raise_signal(TERM)
     assert told == ["program", "program"]
+
+
+def test_in_another_thread_nothing_would_be_heard() -> None:
+    refused: list[str] = []
+
+    def run() -> None:
+        try:
+            latermq.App().run()
+        except RuntimeError as error:
+            refused.append(str(error))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert "only the main thread gets" in refused[0]

@@ -3,7 +3,8 @@
 import contextlib
 import contextvars
 import logging
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -288,3 +289,49 @@ async def test_a_transaction_whose_half_message_is_not_sent_is_none(
             async with mq.transaction("orders", b"2"):
                 raise AssertionError("there is none")
     assert latermq_time.sent("orders") == []
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+async def test_what_belongs_to_a_thread_is_set_and_removed_there(
+    latermq_time: HeldBroker, batch: int
+) -> None:
+    app, seen = latermq.App(), Seen()
+    local = threading.local()
+
+    class Session(Middleware):
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def in_thread(self, call_next: Callable[[], object]) -> object:
+            seen.append(f"{self.name} begins")
+            local.session = f"{getattr(local, 'session', '')}{self.name}"
+            try:
+                return call_next()
+            except ValueError as error:
+                seen.append(f"{self.name} saw {error}")
+                raise
+            finally:
+                del local.session
+
+    for name in "ab":
+        app.use(Session(name))
+
+    def bill(order: str) -> None:
+        seen.append(f"{order} in {local.session}")
+        assert threading.current_thread() is not threading.main_thread()
+        raise ValueError("no")
+
+    def bill_all(orders: list[str]) -> None:
+        bill(" ".join(orders))
+
+    if batch == 1:
+        app.listener("orders", group="billing", max_attempts=1)(bill)
+    else:
+        app.listener("orders", group="billing", max_attempts=1, batch=batch)(bill_all)
+
+    async with latermq_time.working(app):
+        await app.client.send_batch("orders", [Message(b"17")] * batch)
+        while len(latermq_time.dead("billing")) < batch:
+            await latermq_time.settle()
+    body = " ".join(["17"] * batch)
+    assert seen == ["a begins", "b begins", f"{body} in ab", "b saw no", "a saw no"]
