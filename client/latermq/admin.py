@@ -312,8 +312,7 @@ def connect_async(
     """Return what `connect` does, for coroutines; to be called inside a running event loop."""
     for name, value in (("endpoint", endpoint), ("transport", transport), ("client_id", client_id)):
         arguments.optional_text(name, value)
-    if endpoint is not None and not endpoint.strip():
-        raise ValueError("endpoint must not be empty: leave it out for $LATERMQ_ENDPOINT")
+    arguments.not_blank("endpoint", endpoint, "leave it out for $LATERMQ_ENDPOINT")
     text = endpoint or os.environ.get(ENDPOINT_VARIABLE) or ENDPOINT
     profile = Profile(
         kind=ClientKind.PRODUCER,

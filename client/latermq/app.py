@@ -94,6 +94,7 @@ class App:
         check_payloads: bool = True,
     ) -> None:
         arguments.truth("check_payloads", check_payloads)
+        arguments.not_blank("endpoint", endpoint, "leave it out for $LATERMQ_ENDPOINT")
         self.checks_payloads = check_payloads
         self._connect = partial(connect, access_key=access_key, secret=secret, tls=tls)
         self._open: Callable[[], Client] = partial(self._connect, endpoint)

@@ -462,8 +462,7 @@ def connect(
     arguments.text("namespace", namespace)
     if namespace:
         raise ValueError("a broker has no namespaces: begin the names of topics and groups with it")
-    if endpoint is not None and not endpoint.strip():
-        raise ValueError("endpoint must not be empty: leave it out for $LATERMQ_ENDPOINT")
+    arguments.not_blank("endpoint", endpoint, "leave it out for $LATERMQ_ENDPOINT")
     text = endpoint or os.environ.get(ENDPOINT_VARIABLE) or ENDPOINT
     return Client(
         Endpoints.parse(text),

@@ -87,3 +87,7 @@ def test_a_page_is_told_of_damage() -> None:
     shown = body_of(gzip.compress(b"order 17")[:-3], "gzip")
     assert shown.kind == "hex"
     assert shown.damage == "the body cannot be unpacked: it is cut short"
+
+
+def test_who_shows_a_part_says_where_the_rest_is() -> None:
+    assert body_lines(b"a\n" * 9, "", 78, lines_max=2, more="x has it") == ["a", "a", "… x has it"]

@@ -49,6 +49,13 @@ def optional_text(name: str, value: object) -> None:
         _encodable(name, value)
 
 
+def not_blank(name: str, value: str | None, hint: str) -> None:
+    """Raises TypeError, ValueError: neither a str nor None, or blank; it says `hint`."""
+    optional_text(name, value)
+    if value is not None and not value.strip():
+        raise ValueError(f"{name} must not be empty: {hint}")
+
+
 def texts(name: str, value: object) -> None:
     """Raises TypeError, ValueError: not a sequence of str, or one of them has no bytes."""
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):

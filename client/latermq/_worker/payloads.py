@@ -11,6 +11,7 @@ The content type travels in the message's property `content-type`.
 """
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -129,10 +130,12 @@ def _culprit(codec: Codec[Any], payload: Any) -> str:
     for name, part in leaves(payload):
         if isinstance(part, float) and not math.isfinite(part):
             return f"{name}, {part},"
-        try:
-            codec.encode(part)
-        except Exception:  # noqa: BLE001  this is the one
-            return name
+        with warnings.catch_warnings():  # pydantic's, of what is no whole payload
+            warnings.simplefilter("ignore")
+            try:
+                codec.encode(part)
+            except Exception:  # noqa: BLE001  this is the one
+                return name
     return "payload"
 
 

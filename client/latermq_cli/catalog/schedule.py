@@ -18,10 +18,10 @@ from latermq_cli.connection.options import (
     yes_option,
 )
 from latermq_cli.messages.send import PRIORITY_MAX, read_body
-from latermq_cli.terminal.bodies import printable_lines
+from latermq_cli.terminal.bodies import body_lines
 from latermq_cli.terminal.commands import CommandGroup
 from latermq_cli.terminal.console import page_width, print_json, print_table, styled
-from latermq_cli.terminal.facts import fact
+from latermq_cli.terminal.facts import fact, room
 from latermq_cli.terminal.failures import RefusedError
 from latermq_cli.terminal.jsonable import jsonable
 from latermq_cli.terminal.table import Column, plain
@@ -29,6 +29,9 @@ from latermq_cli.terminal.times import format_ago, format_due, format_instant
 from latermq_cli.terminal.watch import watch_option
 from latermq_proto.latermq.v1 import schedule_pb2
 from latermq_text.durations import format_duration, format_ticks
+
+BODY_LINES_MAX: Final = 6
+MORE: Final = "--json has the rest"
 
 MISSED: Final = ("skip", "one", "all")
 _NAME: Final = click.argument("name")
@@ -154,6 +157,9 @@ def show(name: str, endpoint: str, as_json: bool) -> None:
     next_at = f"{format_due(entry.next_at_ms)} ({format_ago(entry.next_at_ms, now_ms)})"
     if entry.behind_ms:
         next_at += f", {format_duration(entry.behind_ms)} later than its calendar says"
+    body = ["the tick's time"]
+    if entry.body:
+        body = body_lines(entry.body, "", room(width), lines_max=BODY_LINES_MAX, more=MORE)
     facts = (
         ("when", [_when(entry)]),
         ("topic", [entry.topic]),
@@ -167,7 +173,7 @@ def show(name: str, endpoint: str, as_json: bool) -> None:
         ("group", [entry.message_group] if entry.message_group else []),
         ("priority", [str(entry.priority)] if entry.HasField("priority") else []),
         ("properties", [f"{key}={value}" for key, value in sorted(entry.properties.items())]),
-        ("body", printable_lines(entry.body) if entry.body else ["the tick's time"]),
+        ("body", body),
     )
     click.echo(styled(f"schedule {plain(entry.name)}", bold=True))
     for label, values in facts:

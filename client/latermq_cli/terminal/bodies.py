@@ -31,13 +31,20 @@ def printable_lines(body: bytes) -> list[str]:
 
 
 def body_lines(
-    stored: bytes, encoding: str, width: int, *, size: str = "", lines_max: int | None = None
+    stored: bytes,
+    encoding: str,
+    width: int,
+    *,
+    size: str = "",
+    lines_max: int | None = None,
+    more: str = "--body shows the rest",
 ) -> list[str]:
     """Lay a body out in lines of at most `width` columns.
 
     Args:
         size: what is said of its length, beside or above its text.
         lines_max: so many lines are laid out, whatever the body's size; None: all.
+        more: what is said where lines are left out.
     """
     body, damage = decoded(stored, encoding)
     if damage:
@@ -48,7 +55,7 @@ def body_lines(
     head = text if lines_max is None else text[: (lines_max + 1) * width]
     lines = [piece for line in plain_lines(head) for piece in wrap(line, width)]
     if lines_max is not None and (len(lines) > lines_max or len(head) < len(text)):
-        lines = [*lines[:lines_max], "… --body shows the rest"]
+        lines = [*lines[:lines_max], f"… {more}"]
     if not size:
         return lines
     if len(lines) == 1 and display_width(lines[0]) + len(size) + 4 <= width:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import latermq
+import latermq.sync
 from latermq import Batching, Tls
 from latermq._values.arguments import wrong
 from latermq.errors import IllegalFilterError, IllegalGroupError
@@ -195,3 +196,10 @@ async def test_names_that_have_no_bytes_are_named(broker: ScriptedBroker, connec
     assert not broker.named("SendMessage")
     with pytest.raises(ValueError, match=r"^namespace must be text"):
         latermq.connect(namespace=HALF)
+
+
+@pytest.mark.parametrize("endpoint", ["", "  "])
+@pytest.mark.parametrize("connect", [latermq.connect, latermq.sync.connect, latermq.App])
+def test_an_empty_endpoint_is_refused(connect: Callable[[str], object], endpoint: str) -> None:
+    with pytest.raises(ValueError, match="endpoint must not be empty"):
+        connect(endpoint)
