@@ -190,19 +190,23 @@ def _of_msgspec(annotation: Any) -> Codec[Any]:
     except (TypeError, NameError) as error:
         raise TypeError(f"payloads of {annotation!r} cannot be read: {error}") from error
     if unknown:
-        raise TypeError(f"payloads of {annotation!r} cannot be sent: {unknown} is no type of JSON")
+        raise TypeError(f"payloads of {annotation!r} cannot be sent: {unknown}")
     return Codec(JSON, msgspec.json.Encoder().encode, decoder.decode, _kind_of(annotation))
 
 
 def _unknown_to_msgspec(annotation: Any) -> str:
-    """Name a type that msgspec neither reads nor writes by itself; "": there is none."""
+    """Name a part that msgspec does not write, and reads only if it is told how: a type that it
+    does not know, or a required field of a dataclass that is private; "": there is none."""
     import msgspec.inspect
 
     unknown: list[str] = []
 
     def look(part: Any) -> None:
         if isinstance(part, msgspec.inspect.CustomType):
-            unknown.append(getattr(part.cls, "__qualname__", repr(part.cls)))
+            unknown.append(f"{getattr(part.cls, '__qualname__', part.cls)} is no type of JSON")
+        if isinstance(part, msgspec.inspect.DataclassType):
+            private = (f.name for f in part.fields if f.required and f.name.startswith("_"))
+            unknown.extend(f"{name} of {part.cls.__qualname__} is private" for name in private)
         if isinstance(part, tuple):
             for each in part:
                 look(each)

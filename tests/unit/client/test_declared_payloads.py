@@ -17,6 +17,8 @@ from latermq._worker.calls import shape_of
 from latermq._worker.payloads import codec_for
 from latermq.delivery import Delivery
 
+attrs = pytest.importorskip("attrs")
+
 if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.orm import Session
@@ -88,9 +90,20 @@ Pet = Annotated[Cat | Dog, pydantic.Field(discriminator="kind")]
 Even = Annotated[int, pydantic.AfterValidator(lambda n: n if n % 2 == 0 else 1 / 0)]
 
 
+@dataclass
+class Private:
+    _a: int
+
+
+@attrs.define
+class PrivateAttrs:
+    _a: int
+
+
 @pytest.mark.parametrize(
     ("annotation", "payload"),
     [
+        (Private, Private(1)),
         (Wraps, Wraps(Model(a=1))),
         (Old, Old(theA=1)),
         (list[Model], [Model(a=1)]),
@@ -119,6 +132,7 @@ def test_what_can_be_declared_can_be_sent(annotation: Any, payload: Any) -> None
         (list[Old], "Old by pydantic.v1"),
         (tuple[Struct, Model], "Struct by msgspec, Model by pydantic"),
         (Annotated[Struct, pydantic.Field(description="x")], "by no one library"),
+        (PrivateAttrs, "_a of PrivateAttrs is private"),
         (Hidden, "key is excluded from what is written, and has no default"),
         (Hooked, "then is no type of JSON"),
         (Callable[[int], int], "payloads of"),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import latermq
+from latermq._worker.verdicts import Judge, Rules
 from latermq.delivery import Delivery, Outcome
 from latermq.middleware import HandleNext, Middleware
 from latermq.testing import HeldBroker
@@ -178,3 +179,32 @@ async def test_a_log_that_raises_stops_no_message(
         raise ValueError("no card")
 
     await _dies_of_it(latermq_time, app, bill)
+
+
+@pytest.mark.parametrize(
+    ("errors", "outcome"),
+    [
+        ([ConnectionError(), ConnectionError()], Outcome.RETURNED),
+        ([ConnectionError(), ExceptionGroup("in", [ConnectionError()])], Outcome.RETURNED),
+        ([ConnectionError(), ValueError()], Outcome.FAILED),
+        ([ConnectionError(), ValueError(), KeyError()], Outcome.DEAD_LETTERED),
+    ],
+)
+async def test_the_strictest_of_a_group_holds(errors: list[Exception], outcome: Outcome) -> None:
+    judge = Judge(Rules(give_back_on=ConnectionError, dead_letter_on=LookupError))
+    assert judge.verdict(ExceptionGroup("several", errors)).outcome is outcome
+
+
+async def test_a_rule_may_name_the_group_itself() -> None:
+    judge = Judge(Rules(dead_letter_on=ExceptionGroup))
+    error = ExceptionGroup("several", [ValueError()])
+    assert judge.verdict(error).outcome is Outcome.DEAD_LETTERED
+
+
+async def test_the_longest_wait_of_a_group_holds() -> None:
+    class Busy(Exception):
+        def __init__(self, seconds: int) -> None:
+            self.retry_in = timedelta(seconds=seconds)
+
+    verdict = Judge(Rules()).verdict(ExceptionGroup("several", [Busy(3), Busy(17), ValueError()]))
+    assert verdict.after == timedelta(seconds=17)
