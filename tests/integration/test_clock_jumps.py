@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 from support import wire_requests
 from support.broker_process import BrokerProcess
 from support.machine import patient
@@ -95,3 +96,39 @@ def test_a_restart_with_an_earlier_clock(wall: WallClock, broker: BrokerProcess)
         assert bodies(wire, GROUP) == ["now"]
     ended = broker.terminate()
     assert ended.code == 0
+
+
+def stored_before(wire: WireClient, time_ms: int) -> int:
+    """Count what was stored before a time of day, by the offsets that Java's client asks for."""
+    count = 0
+    for queue in wire.route(TOPIC).message_queues:
+        request = service_pb2.QueryOffsetRequest(query_offset_policy=definition_pb2.TIMESTAMP)
+        request.message_queue.CopyFrom(queue)
+        request.timestamp.FromMilliseconds(time_ms)
+        answer = wire.call(wire.messaging.QueryOffset, request)
+        require_ok(answer)
+        count += answer.offset
+    return count
+
+
+def test_a_machine_that_slept_is_asked_for_what_came_since_it_woke(
+    wall: WallClock, broker: BrokerProcess
+) -> None:
+    """While it runs, after a restart on that clock, and after one on the clock as it was."""
+    ahead_ms = 8 * HOUR_S * 1_000
+    with WireClient(broker.endpoint) as wire:
+        for number in range(2):
+            send(wire, f"before {number}")
+        wall.set_ahead(8 * HOUR_S)
+        woke_ms = now_ms() + ahead_ms
+        for number in range(3):
+            send(wire, f"after {number}")
+        assert stored_before(wire, woke_ms - 600_000) == 2
+        assert stored_before(wire, woke_ms - ahead_ms - 600_000) == 0
+    for ahead_s in (8 * HOUR_S, 0):
+        broker.kill()
+        wall.set_ahead(ahead_s)
+        broker.start()
+        with WireClient(broker.endpoint, f"again{ahead_s}@1@0@test") as wire:
+            assert stored_before(wire, woke_ms - 600_000) == 2
+            assert stored_before(wire, woke_ms - ahead_ms - 600_000) == 0

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from property.filter_faults import FILTER_FAULTS
+from property.mutations_of_time import OF_TIME
 
 ROOT: Final = Path(__file__).parents[2]
 ENGINE: Final = "property.test_engine_model:EngineMachine"
@@ -27,7 +28,6 @@ ANEW: Final = "property.test_anew_model:AnewMachine"
 SCHEDULES: Final = "property.test_schedules_model:ScheduleMachine"
 AGES: Final = "property.test_ages_model:AgesMachine"
 SIMULATED: Final = "simulation"
-STANDSTILL: Final = "tests/unit/engine/test_standstill.py"
 SECOND_VERBS: Final = "tests/unit/engine/test_second_verbs.py"
 IDENTITY: Final = "tests/unit/engine/test_identity.py"
 REWOUND: Final = "tests/unit/engine/test_redrive_rewound.py"
@@ -291,35 +291,6 @@ MUTATIONS: Final = (
         "next_ms = self._first_after(schedule, schedule.last_ms or wall_ms)\n        return",
     ),
     Mutation(
-        "the broker's own standstill counts as its clients' silence",
-        STANDSTILL,
-        "engine/outcome/due.py",
-        "if judged_ms - self._seen_ms(client_id) > self._silent_ms_max",
-        "if now_ms - self._seen_ms(client_id) > self._silent_ms_max",
-    ),
-    Mutation(
-        "a lease ends in a standstill in which its holder could not be heard",
-        STANDSTILL,
-        "engine/state/hearing.py",
-        "                return until_ms + deadline_ms - from_ms\n",
-        "                return deadline_ms\n",
-    ),
-    Mutation(
-        "a clock that was ahead for a moment silences schedules for as long",
-        SCHEDULES,
-        "engine/send/scheduled_sends.py",
-        "        if self._is_put_off:\n            self._plan_anew(now_ms)\n",
-        "        self._planned_ahead_ms = self._state.wall.ahead_ms\n",
-    ),
-    Mutation(
-        "a schedule that is put while its last tick lies ahead waits for that tick",
-        SCHEDULES,
-        "engine/send/scheduled_sends.py",
-        "            next_ms = self._next(schedule, wall_ms)\n        put",
-        "            next_ms = self._first_after(schedule, max(wall_ms, schedule.last_ms))\n"
-        "        put",
-    ),
-    Mutation(
         "a forward after a nack adds an attempt that never was",
         ENGINE,
         "engine/outcome/attempts.py",
@@ -418,6 +389,7 @@ MUTATIONS: Final = (
         "            deleted=self._doomed,\n",
         "            deleted=frozenset(self._deleted),\n",
     ),
+    *(Mutation(*each) for each in OF_TIME),
 )
 
 

@@ -52,6 +52,7 @@ def facts(engine: Engine) -> dict[str, object]:
         "lites": {id: parent.facts() for id, parent in state.lites.items()},
         "uses": state.uses.facts(),
         "index": indexed(engine),
+        "clock": state.wall.steps(),
         "start": engine.store.log.start,
     }
 

@@ -87,13 +87,13 @@ class EngineRig:
         """Another start on the same files; the last one let go of them."""
         store = Store.open(self.DIRECTORY, self.config.store, self.files, self.now_ms)
         engine = Engine.open(store, self.config, self.now_ms)
-        engine.wall.ahead_ms = self.ahead_ms
+        engine.clock.stepped(self.ahead_ms, self.now_ms)
         return engine
 
     def step_wall(self, step_ms: int) -> None:
         """Somebody sets the wall clock by `step_ms`; what is due then is done."""
         self.ahead_ms += step_ms
-        self.engine.wall.ahead_ms = self.ahead_ms
+        self.engine.clock.stepped(self.ahead_ms, self.now_ms)
         self.advance(0)
 
     def crash(self) -> Engine:

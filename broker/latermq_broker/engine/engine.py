@@ -30,6 +30,7 @@ from latermq_broker.engine.outcome.by_handle import (
     was_done,
     was_given_back,
 )
+from latermq_broker.engine.outcome.clock_steps import ClockSteps
 from latermq_broker.engine.outcome.dead_letters import DeadLetters
 from latermq_broker.engine.outcome.due import GONE_CLIENT_LEASE_MS, DueWork
 from latermq_broker.engine.receive.lanes import Lanes
@@ -107,6 +108,7 @@ class Engine:
         self.transactions = Transactions(state, journal, self.topics)
         self.schedules = ScheduleAdmin(state, journal)
         self._lanes = Lanes(state, journal, self._attempts)
+        self.clock = ClockSteps(state, journal)
         self.pending = PendingView(state, journal, self._attempts, self.transactions)
         self.dead = DeadLetters(state, journal)
         self.queues = QueueReads(state, journal, self.dead)
@@ -121,6 +123,7 @@ class Engine:
         self._index_rebuild = IndexRebuild(state)
         self.checkpoints = Checkpoints(state)
         self._steps: Final = (
+            self.clock.note,
             self._due.fire_timers,
             self._due.end_leases,
             self.transactions.tick,

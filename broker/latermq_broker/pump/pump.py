@@ -98,7 +98,8 @@ class Pump:
         jump_ms = offset_ms - self._wall_offset_ms
         if jump_ms:  # somebody set the clock: what waits for a time of day may be due, or no longer
             log.warning("the wall clock jumped", extra={"ms": jump_ms, "offset_ms": offset_ms})
-            self._wall_offset_ms = self._engine.wall.ahead_ms = offset_ms
+            self._wall_offset_ms = offset_ms
+            self._engine.clock.stepped(offset_ms, now_ms)
             self._arm()
         return now_ms
 
@@ -139,6 +140,8 @@ class Pump:
     # --- start and stop ------------------------------------------------------------------------
 
     def start(self) -> None:
+        now_ms = self.now_ms()
+        self._engine.clock.stepped(self._wall_offset_ms, now_ms)  # another than in the last life?
         self._arm()
         self._wait_a_second()
 

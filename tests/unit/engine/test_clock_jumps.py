@@ -3,7 +3,7 @@
 import pytest
 
 from latermq_broker.config.config import DeliveryConfig
-from latermq_broker.engine.state.model import PendingFilter, PendingKind
+from latermq_broker.engine.state.model import DeadFilter, PendingFilter, PendingKind
 from support.engine_rig import EngineRig
 
 HOUR_MS = 3_600_000
@@ -125,3 +125,42 @@ def test_a_letter_that_was_redriven_is_pending_though_the_clock_was_set_back() -
     rig.engine.wall.ahead_ms = -1_000
     items, _ = rig.engine.pending.page(PendingFilter(kind=PendingKind.BACKOFF), 10)
     assert [item.sys for item in items] == [b"m"]
+
+
+@pytest.mark.parametrize("died", [False, True])
+@pytest.mark.parametrize("jump_ms", [8 * HOUR_MS, -8 * HOUR_MS])
+def test_what_was_before_a_jump_is_shown_at_the_time_that_it_was_then(
+    jump_ms: int, died: bool
+) -> None:
+    rig = EngineRig(delivery=DeliveryConfig(max_attempts=1))
+    began_ms = rig.now_ms
+    rig.send("dead", "waits")
+    rig.send("later", wait_ms=60_000)
+    [dead] = rig.receive(count=1)
+    rig.advance(500)
+    rig.engine.forward("billing", dead.handle, rig.now_ms)
+    rig.engine.write()
+    rig.step_wall(jump_ms)
+    rig.advance(250)
+    rig.send("after")
+    if died:  # and the next life measures its time from another beginning
+        rig.checkpoint()
+        rig.now_ms += max(jump_ms, 0)
+        rig.ahead_ms = min(jump_ms, 0)
+        rig.crash()
+    found, _ = rig.engine.messages.by_time("orders", 0, 0)
+    shown = [rig.engine.wall.time_of_day(hit.stored_ms) for hit in found]
+    after_ms = began_ms + 500 + jump_ms + 250
+    assert shown[:2] == [began_ms, began_ms]
+    assert after_ms <= shown[-1] <= after_ms + 1
+    scan = rig.engine.dead.scan
+    [letter] = scan("billing", DeadFilter(), count_max=9).letters
+    assert letter.dead_ms == letter.last_failure_ms == began_ms + 500
+    [attempt] = letter.attempts
+    assert (attempt.started_ms, attempt.ended_ms) == (began_ms, began_ms + 500)
+    for dead_after_ms, count in ((began_ms + 500, 1), (began_ms + 501, 0)):
+        wanted = DeadFilter(dead_after_ms=dead_after_ms)
+        assert len(scan("billing", wanted, count_max=9).letters) == count
+    [progress] = rig.engine.groups.describe("billing").topics
+    assert progress.oldest_unread_ms == began_ms
+    assert progress.last_consumed_ms == began_ms

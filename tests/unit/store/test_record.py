@@ -63,7 +63,7 @@ def test_the_numbers_of_the_types_never_change() -> None:
         "8 DEAD", "9 DEAD_CHANGE", "10 REDRIVE", "11 TIMER", "12 CONFIG", "13 OFFSET", "14 RESET",
         "15 CLIENT", "16 TXN", "17 MOVE", "18 DROP", "19 LOST", "20 MARK", "21 BLANK",
         "22 HALF", "23 LEASE_ORDERED", "24 LITE", "26 ACCESS", "28 LIMIT", "29 DEDUP",
-        "30 SCHEDULE", "31 HALF_SENDER", "32 LEASE_AHEAD", "33 WANTED",
+        "30 SCHEDULE", "31 HALF_SENDER", "32 LEASE_AHEAD", "33 WANTED", "34 CLOCK",
     ]  # fmt: skip
 
 

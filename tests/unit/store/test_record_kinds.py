@@ -154,6 +154,7 @@ MESSAGES: Final = {
         b"shop",
         {"messages_at": [64, 128], "user": "shop"},
     ),
+    RecordType.CLOCK: Golden(-2, "feffffffffffffff", b"", {"wall_ahead_ms": -2}),
     RecordType.DEAD: Golden(
         DeadPayload(DEAD_HEAD, HISTORY, REST, SYS, order_key=13),
         "0700000000000000 4000000000000000 0000000000000000 0300000000000000 0a00000000000000"

@@ -74,6 +74,7 @@ class GroupProgress:
     def time_spans(self, group_name: str, topic_name: str) -> Iterator[TimeSpan]:
         """Yield the time span of each queue. Raises GroupNotFoundError, TopicNotFoundError."""
         topic, subscription = self._subscription(group_name, topic_name)
+        time_of_day = self._state.wall.time_of_day
         for queue in self._queues(topic):
             if queue.first == queue.next:
                 yield TimeSpan(queue.queue_id, 0, 0, 0, behind=False)
@@ -83,9 +84,9 @@ class GroupProgress:
                 cursor = first_unread(self._state, subscription, queue.queue_id)
             yield TimeSpan(
                 queue_id=queue.queue_id,
-                first_ms=queue.get(queue.first).time_ms,
-                last_ms=queue.get(queue.next - 1).time_ms,
-                next_ms=queue.get(min(cursor, queue.next - 1)).time_ms,
+                first_ms=time_of_day(queue.get(queue.first).time_ms),
+                last_ms=time_of_day(queue.get(queue.next - 1).time_ms),
+                next_ms=time_of_day(queue.get(min(cursor, queue.next - 1)).time_ms),
                 behind=cursor < queue.next,
             )
 

@@ -122,7 +122,7 @@ class GroupAdmin:
             fifo=fifo,
             max_attempts=max_attempts or config.delivery.max_attempts,
             backoff=backoff,
-            created_ms=now_ms,
+            created_ms=self._state.wall.at(now_ms),
             on_dead=on_dead,
             lite_parent=lite_parent,
             lite_exclusive=lite_exclusive,
@@ -231,7 +231,8 @@ class GroupAdmin:
         return queue.next - queue.first - len(letters_of(self._state.dead, topic.id))
 
     def reset(self, name: str, topic_name: str, to_ms: int, now_ms: int) -> list[int]:
-        """Set each queue's offset to the first message stored at or after `to_ms` (0: earliest).
+        """Set each queue's offset to the first message stored at or after `to_ms` (0: earliest),
+        a time of day.
 
         Running leases and retries of the group on the topic are void. Returns the next offset per
         queue id. Raises GroupNotFoundError, TopicNotFoundError.
@@ -240,7 +241,8 @@ class GroupAdmin:
         group = self._state.catalog.require_group(name)
         topic = state.catalog.require_topic(topic_name)
         queues = [state.queue(topic.id, queue_id) for queue_id in range(topic.queue_count)]
-        offsets = tuple(q.offset_at(to_ms) if to_ms > 0 else q.first for q in queues)
+        own_ms = state.wall.first_at(to_ms)
+        offsets = tuple(q.offset_at(own_ms) if own_ms > 0 else q.first for q in queues)
         self._journal.write(RecordType.RESET, ResetPayload(group.id, topic.id, offsets), now_ms)
         return list(offsets)
 
@@ -256,11 +258,11 @@ class GroupAdmin:
             ready_count=lag.ready_count,
             in_flight_count=counts[State.LEASED],
             backoff_count=counts[State.BACKOFF],
-            last_consumed_ms=subscription.last_consumed_ms,
+            last_consumed_ms=self._state.wall.time_of_day(subscription.last_consumed_ms),
             held_count=gate.held_count,
             blocked_count=sum(group.blocked for group in gate.groups.values()),
             parked_count=sum(bool(group.parked) for group in gate.groups.values()),
-            oldest_unread_ms=lag.oldest_ms,
+            oldest_unread_ms=self._state.wall.time_of_day(lag.oldest_ms),
             in_per_s=in_per_s,
             out_per_s=flow.acked_lately.per_s(now_ms) if flow is not None and now_ms else 0.0,
             failed_per_s=flow.failed_lately.per_s(now_ms) if flow is not None and now_ms else 0.0,

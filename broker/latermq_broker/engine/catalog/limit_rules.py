@@ -58,7 +58,7 @@ class LimitAdmin:
             bytes_per_s=wanted.bytes_per_s or before.bytes_per_s,
         )
         if changed != known:
-            changed = replace(changed, changed_ms=now_ms)
+            changed = replace(changed, changed_ms=self._state.wall.at(now_ms))
             payload = ChangePayload(PUT, encode_limit(changed))
             self._journal.write(RecordType.LIMIT, payload, now_ms)
         return changed

@@ -202,10 +202,10 @@ class TopicAdmin:
         return tuple(QueueEnds(queue.queue_id, queue.first, queue.next) for queue in queues)
 
     def oldest_ms(self, topic: Topic) -> int:
-        """Tell when the oldest message in its queues was stored; 0: none can be read."""
+        """Return the time of day at which the oldest message in its queues was stored; 0: none."""
         queues = (self._state.queue(topic.id, queue_id) for queue_id in range(topic.queue_count))
         times = (queue.entered_ms(queue.first) for queue in queues if queue.first < queue.next)
-        return min(filter(None, times), default=0)
+        return self._state.wall.time_of_day(min(filter(None, times), default=0))
 
     def delayed_count(self, topic: Topic) -> int:
         """Count the messages accepted for the topic and not yet due."""
@@ -244,7 +244,7 @@ class TopicAdmin:
             name=name,
             type=type,
             queue_count=queue_count or self._queue_count(type),
-            created_ms=now_ms,
+            created_ms=state.wall.at(now_ms),
             epoch=hashlib.blake2b(birth, digest_size=8).hexdigest(),
             made_by=made_by,
         )

@@ -40,8 +40,9 @@ class UserAdmin:
             raise BadRequestError(f"user {access_key} exists; rotate it for a new secret")
         if len(self._state.users) >= USERS_MAX:
             raise TooManyRequestsError(f"user {access_key} not created: {USERS_MAX} is the limit")
+        at_ms = self._state.wall.at(now_ms)
         user = User(
-            access_key=access_key, secret=secret, admin=admin, created_ms=now_ms, rotated_ms=now_ms
+            access_key=access_key, secret=secret, admin=admin, created_ms=at_ms, rotated_ms=at_ms
         )
         return self._put(user, now_ms)
 
@@ -59,7 +60,8 @@ class UserAdmin:
 
     def rotate(self, access_key: str, secret: str, now_ms: int) -> User:
         """Replace the secret; the old one is worth nothing from now on. Raises NotFoundError."""
-        return self._put(replace(self.get(access_key), secret=secret, rotated_ms=now_ms), now_ms)
+        at_ms = self._state.wall.at(now_ms)
+        return self._put(replace(self.get(access_key), secret=secret, rotated_ms=at_ms), now_ms)
 
     def delete(self, access_key: str, now_ms: int) -> None:
         """Delete the user. Raises NotFoundError."""

@@ -22,6 +22,7 @@ fifo           what is held back and what is parked, per message group: `fifo_se
 done           handles of what is over while their leases would last: `recently_done.py`
 timers_moved   whose time an operator moved, and until when they wait: `timers_moved.py`
 lites          lite topics, and how far groups are on them: `lite_section.py`
+clock          JSON: steps of the wall clock (`engine/state/wall_clock.py`); empty without any
 dedup          ids that senders gave their messages: `dedup_ids.py`
 rewinds        where groups were moved back to (`rewinds.py`), JSON [[group, topic, [[queue, lite
                key, offset, next delivery id], …]], …]; empty without
@@ -107,6 +108,7 @@ def snapshot(state: EngineState, new_run: str = "") -> dict[str, bytes]:
         "rewinds": _pack_rewinds(state),
         "ahead": pack_ahead(state),
         "wanted": pack_wanted(state),
+        "clock": _json(steps) if (steps := state.wall.steps()) else b"",
     }
 
 
@@ -140,6 +142,7 @@ def restore(state: EngineState, sections: Mapping[str, bytes]) -> None:
     state.recently_done.restore(sections.get("done", b""))
     state.timers_moved.restore(sections.get("timers_moved", b""))
     state.dedup.restore(sections.get("dedup", b""))
+    state.wall.restore(json.loads(sections.get("clock") or b"[]"))
     if whole:
         state.timer.restore(sections, runs)
         state.uses.restore(sections["uses"])

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from latermq_broker.delivery.halves import HalfMessage
 from latermq_broker.engine.journal.apply_ahead import AheadApplier
 from latermq_broker.engine.journal.apply_catalog import CatalogApplier
+from latermq_broker.engine.journal.apply_clock import ClockApplier
 from latermq_broker.engine.journal.apply_dedup import DedupApplier
 from latermq_broker.engine.journal.apply_deliveries import DeliveryApplier
 from latermq_broker.engine.journal.apply_lite import LiteApplier
@@ -86,6 +87,7 @@ class Journal:
             self._dedup.appliers(),
             ScheduleApplier(state).appliers(),
             RetentionApplier(state).appliers(),
+            ClockApplier(state).appliers(),
         ):
             self.register(appliers)
 

@@ -256,7 +256,14 @@ class DeadLetters:
             history = decode_history(written)
         else:
             rest, sys = stored_slices(record)
-        failed = [attempt.ended_ms for attempt in history.attempts]
+        time_of_day = self._state.wall.time_of_day
+        attempts = tuple(
+            each._replace(
+                started_ms=time_of_day(each.started_ms), ended_ms=time_of_day(each.ended_ms)
+            )
+            for each in history.attempts
+        )
+        failed = [attempt.ended_ms for attempt in attempts]
         return DeadLetter(
             group=consumer_group_of(topic.name) or "",
             queue_offset=offset,
@@ -268,14 +275,14 @@ class DeadLetters:
             max_attempts=head.max_attempts if head else 0,
             first_failure_ms=failed[0] if failed else 0,
             last_failure_ms=failed[-1] if failed else 0,
-            dead_ms=entry.time_ms,
-            failure=last_failure(history.attempts),
+            dead_ms=time_of_day(entry.time_ms),
+            failure=last_failure(attempts),
             signature=history.signature,
-            attempts=history.attempts,
+            attempts=attempts,
             redrive_count=head.redrive_count if head else 0,
-            redriven_ms=changed_ms
-            if state is DeadState.REDRIVEN
-            else (head.redriven_ms if head else 0),
+            redriven_ms=time_of_day(
+                changed_ms if state is DeadState.REDRIVEN else (head.redriven_ms if head else 0)
+            ),
             parks=(topic.id, offset) in self._state.parking,
             state=state,
             rest=rest,

@@ -46,9 +46,9 @@ class QueueReads:
         return QueueEnds(queue_id, queue.first, queue.next)
 
     def offset_at(self, topic_name: str, queue_id: int, time_ms: int) -> int:
-        """Find the first offset stored at or after `time_ms`; the next one when there is none."""
+        """Find the first offset stored at or after a time of day; the next one if none was."""
         topic = self._state.catalog.require_topic(topic_name)
-        return self._queue(topic, queue_id).offset_at(time_ms)
+        return self._queue(topic, queue_id).offset_at(self._state.wall.first_at(time_ms))
 
     def read(
         self,

@@ -33,6 +33,7 @@ from latermq_broker.engine.state.model import NOTHING_READY, Ready, Topic, Topic
 from latermq_broker.engine.state.rewinds import Rewinds
 from latermq_broker.engine.state.segment_use import SegmentUses
 from latermq_broker.engine.state.timers_moved import TimersMoved
+from latermq_broker.engine.state.wall_clock import WallClock
 from latermq_broker.errors import (
     CorruptRecordError,
     DamagedQueueError,
@@ -180,16 +181,6 @@ class Subscription:
         if self.gate is None:
             self.gate = FifoGate()
         return self.gate
-
-
-class WallClock:
-    """The time of day, on which delivery times are; the edge sets `ahead_ms` when it jumps."""
-
-    def __init__(self) -> None:
-        self.ahead_ms = 0  # of `now_ms`
-
-    def at(self, now_ms: int) -> int:
-        return now_ms + self.ahead_ms
 
 
 class Announced:

@@ -65,7 +65,8 @@ class Holdings:
                 topic = catalog.topic_by_id(delivery.topic_id)
                 if group is not None and topic is not None:
                     due_ms = self._state.wall.at(delivery.deadline_ms)
-                    held.append(Held(group.name, topic.name, 1, delivery.leased_ms, due_ms))
+                    leased_ms = self._state.wall.time_of_day(delivery.leased_ms)
+                    held.append(Held(group.name, topic.name, 1, leased_ms, due_ms))
             yield together(held)
 
     def release(self, client_id: str, now_ms: int) -> Iterator[int]:

@@ -99,7 +99,9 @@ class MessageGroups:
         return MessageGroupRow(
             topic=topic_name,
             state=state,
-            due_ms=delivery.deadline_ms if delivery is not None and waits else 0,
+            due_ms=self._state.wall.at(delivery.deadline_ms)
+            if delivery is not None and waits
+            else 0,
             pending_id=delivery_pending_id(delivery.id) if delivery is not None else "",
             attempt=delivery.attempt if delivery is not None else 0,
             live_count=len(group.live),

@@ -120,7 +120,8 @@ class MessageLives:
             letter = letters.get(group_id)
             if delivery is not None:
                 known = self._beside(known, letter, delivery)
-                yield _behind(known, subscription, delivery) or _held(known, delivery)
+                until_ms = state.wall.at(delivery.deadline_ms) if delivery.deadline_ms else 0
+                yield _behind(known, subscription, delivery) or _held(known, delivery, until_ms)
                 continue
             reader = lite_reader(state, subscription)
             if reader is None:
@@ -192,7 +193,7 @@ class MessageLives:
         dead_ms = 0
         if self._is_kept(letter):
             queue = self._state.queue(letter.dlq_topic_id, 0)
-            dead_ms = queue.get(letter.queue_offset).time_ms
+            dead_ms = self._state.wall.time_of_day(queue.get(letter.queue_offset).time_ms)
         return known._replace(
             state=LifeState.DEAD,
             attempt=letter.attempt_count,
@@ -261,7 +262,7 @@ def _behind(known: GroupLife, subscription: Subscription, delivery: Delivery) ->
     return known._replace(state=LifeState.HELD, ahead_count=before, parked=bool(group.parked))
 
 
-def _held(known: GroupLife, delivery: Delivery) -> GroupLife:
+def _held(known: GroupLife, delivery: Delivery, until_ms: int) -> GroupLife:
     if delivery.state is State.ACKED:
         return known._replace(state=LifeState.DONE)
     states = {
@@ -272,6 +273,6 @@ def _held(known: GroupLife, delivery: Delivery) -> GroupLife:
     return known._replace(
         state=states[delivery.state],
         attempt=delivery.attempt,
-        until_ms=delivery.deadline_ms,
+        until_ms=until_ms,
         client_id=delivery.client_id,
     )

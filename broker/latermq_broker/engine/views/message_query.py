@@ -97,20 +97,21 @@ class MessageQuery:
     ) -> tuple[list[Found], int]:
         """Find (messages with the key in the topic, stored from begin to end, inclusive; cursor).
 
-        `end_ms` 0: no end. `damaged` and errors as `by_id`.
+        Both are times of day; `end_ms` 0: no end. `damaged` and errors as `by_id`.
         """
+        wall = self._state.wall
         topic = self._state.catalog.require_topic(topic_name)
         wanted = hash64(key)
 
         def matches(record: Record, topic_id: int) -> bool:
             return (
                 topic_id == topic.id
-                and begin_ms <= record.store_ms
-                and (not end_ms or record.store_ms <= end_ms)
+                and _within(wall.time_of_day(record.store_ms), begin_ms, end_ms)
                 and wanted in _key_hashes(record)
             )
 
-        return self._find(key_hash(topic.id, wanted), below, matches, begin_ms, damaged)
+        own_ms = wall.first_at(begin_ms)
+        return self._find(key_hash(topic.id, wanted), below, matches, own_ms, damaged)
 
     def by_time(
         self,
@@ -122,9 +123,9 @@ class MessageQuery:
         *,
         damaged: set[int] | None = None,
     ) -> tuple[list[Found], TimeCursor | None]:
-        """Find (what entered the topic's queues from begin to end, inclusive, by time; cursor).
+        """Find (what entered the topic's queues from begin to end, inclusive, in order; cursor).
 
-        `damaged` as `by_id`. Raises TopicNotFoundError.
+        Both are times of day; `end_ms` 0: no end. `damaged` as `by_id`. Raises TopicNotFoundError.
         """
         topic = self._state.catalog.require_topic(topic_name)
         rows = merge(
@@ -152,13 +153,18 @@ class MessageQuery:
         self, topic: Topic, queue_id: int, begin_ms: int, end_ms: int, after: TimeCursor | None
     ) -> Iterator[tuple[int, int, int, Entry]]:
         queue = self._state.queue(topic.id, queue_id)
-        offset = _first_offset(queue, begin_ms, after)
+        wall = self._state.wall
+        last_ms = wall.last_at(end_ms) if end_ms else FROM_THE_END
+        offset = _first_offset(queue, wall.first_at(begin_ms), after)
         while True:
             entries = queue.scan(offset, _SCAN_ROWS)
             for entry in entries:
-                if end_ms and entry.time_ms > end_ms:
+                if entry.time_ms > last_ms:
                     return
-                yield entry.time_ms, queue_id, offset, entry
+                if _within(
+                    wall.time_of_day(entry.time_ms), begin_ms, end_ms
+                ):  # the clock was set back
+                    yield entry.time_ms, queue_id, offset, entry
                 offset += 1
             if len(entries) < _SCAN_ROWS:
                 return
@@ -222,6 +228,10 @@ class MessageQuery:
             rest=rest,
             sys=sys,
         )
+
+
+def _within(at_ms: int, begin_ms: int, end_ms: int) -> bool:
+    return begin_ms <= at_ms and (not end_ms or at_ms <= end_ms)
 
 
 def _first_offset(queue: ConsumeQueue, begin_ms: int, after: TimeCursor | None) -> int:

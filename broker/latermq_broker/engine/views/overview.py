@@ -68,7 +68,7 @@ def overview(state: EngineState, retention: Retention, due: DueWork) -> Overview
         log_records=log.appended,
         log_bytes=sum(segment.size for segment in log.segments),
         segment_count=len(log.segments),
-        oldest_stored_ms=_oldest_ms(log),
+        oldest_stored_ms=state.wall.time_of_day(_oldest_ms(log)),
         timer_runs=len(state.timer.far.runs),
         figures=state.figures,
         disk=store.disk,

@@ -355,7 +355,7 @@ class PendingView:
             topic=topic,
             group=group,
             due_ms=_due_ms(state, delivery) if delivery else waiting[0],
-            stored_ms=record.store_ms,
+            stored_ms=state.wall.time_of_day(record.store_ms),
             attempt=delivery.attempt if delivery else 0,
             max_attempts=limits.max_attempts if limits else 0,
             delay_level=level,
@@ -412,7 +412,7 @@ def _redriven_ms(state: EngineState, attempts: Attempts, delivery: Delivery) -> 
     if delivery.deadline_ms:
         return 0
     since_ms = attempts.ready_since_ms(delivery)
-    return state.wall.at(since_ms) if since_ms > LONG_AGO_MS else 0
+    return state.wall.time_of_day(since_ms) if since_ms > LONG_AGO_MS else 0
 
 
 def _client_id(state: EngineState, delivery: Delivery) -> str:

@@ -87,7 +87,7 @@ class AdminGroups:
         """Map (group, topic) to when the group last received of it, 0 for never."""
         relations: dict[tuple[str, str], int] = {}
         for pair, last_consumed_ms in self._engine.progress.subscriptions(group, topic):
-            relations[pair] = last_consumed_ms
+            relations[pair] = self._engine.wall.time_of_day(last_consumed_ms)
         for session in consumers(self._sessions, group, topic):
             for name in session.topics:
                 if topic in ("", name):
@@ -112,7 +112,8 @@ class AdminGroups:
         )
         if sessions:
             info.expression.CopyFrom(expression_of(sessions[0], topic))
-        updated_ms = max([last_ms, *(session.seen_ms for session in sessions)])
+        time_of_day = self._engine.wall.time_of_day
+        updated_ms = max([last_ms, *(time_of_day(session.seen_ms) for session in sessions)])
         if updated_ms:
             info.last_update_timestamp.FromMilliseconds(updated_ms)
         return info
@@ -183,7 +184,7 @@ class AdminGroups:
         if not request.topics:
             raise BadRequestError("at least one topic is required")
         response = admin_pb2.QueryTimeSpanResponse(status=ok_status())
-        now_ms = self._committer.now_ms()
+        now_ms = self._engine.wall.at(self._committer.now_ms())
         for resource in request.topics:
             for span in self._engine.progress.time_spans(group, wire.topic_name(resource)):
                 response.queue_time_span_list.add(

@@ -65,7 +65,8 @@ class AdminMessages:
                 exact = message.system_properties.message_id == request.message_id
             else:
                 exact = request.message_key in message.system_properties.keys
-            in_time = begin_ms <= hit.stored_ms and (not end_ms or hit.stored_ms <= end_ms)
+            stored_ms = self._engine.wall.time_of_day(hit.stored_ms)
+            in_time = begin_ms <= stored_ms and (not end_ms or stored_ms <= end_ms)
             if not exact or not in_time or self._engine.lives.half(hit):
                 continue
             size += message.ByteSize()

@@ -102,6 +102,7 @@ class ReceiveService:
         self._config = config = rooms.config
         self._bounds = Bounds(config)
         self._flow = FlowControl(rooms.engine.limits)
+        self._wall_ms = partial(_wall_ms, rooms)
         self._record_bytes_max = config.store.message_body_bytes_max + RECORD_BODY_OVERHEAD_BYTES
         self.parking: Parking[Leased] = Parking(
             config.server, self._flow, Shares(config.auth), lambda leased: leased.took_all
@@ -116,7 +117,7 @@ class ReceiveService:
         """Give the status and the broker's time, with which every answer ends."""
         return [
             status_element(status),
-            delivery_timestamp_element(self._committer.now_ms()),
+            delivery_timestamp_element(self._wall_ms()),
         ]
 
     def receive_message(
@@ -316,7 +317,7 @@ class ReceiveService:
 
     def _reply(self, topic: definition_pb2.Resource, leased: Leased) -> Later[list[bytes]]:
         """Answer when the messages are stored as promised and the leases are in the file."""
-        elements = partial(_elements, topic, leased, self._committer.now_ms)
+        elements = partial(_elements, topic, leased, self._wall_ms)
         return leased.stored.then(partial(_recorded, leased)).mapped(elements)
 
     def _reply_later(
@@ -325,7 +326,7 @@ class ReceiveService:
         """Answer one that waited."""
         if leased is not None:
             return self._reply(topic, leased)
-        nothing = Later([NOTHING_ELEMENT, delivery_timestamp_element(self._committer.now_ms())])
+        nothing = Later([NOTHING_ELEMENT, delivery_timestamp_element(self._wall_ms())])
         nothing.release()
         return nothing
 
@@ -402,6 +403,10 @@ def _sees_all(group: Group | None, receive: ReceiveRequest) -> bool:
     if receive.filter is not EVERYTHING or receive.topic.startswith(DLQ_PREFIX):
         return False
     return group is None or not (group.fifo or group.lite_parent)
+
+
+def _wall_ms(rooms: Rooms) -> int:
+    return rooms.engine.wall.at(rooms.committer.now_ms())
 
 
 def _recorded(leased: Leased, _: None) -> Later[None]:

@@ -79,7 +79,8 @@ class SendService:
     ) -> PlainMessages | service_pb2.SendMessageRequest:
         """Read plain messages in one pass, others by protobuf. Raises BadRequestError."""
         if call.metadata(wire.DELAY_LEVEL_HEADER) is None:
-            side = StoreSide(now_ms=self._committer.now_ms(), call=call)
+            now_ms = self._engine.wall.at(self._committer.now_ms())
+            side = StoreSide(now_ms=now_ms, call=call)
             messages = self._plain.read(data, side, self._messages_max)
             if messages is not None:
                 return messages
@@ -201,7 +202,7 @@ class SendService:
             validate.check_type(topic, kind, ranked=ranked)
         validate.check_halves(kinds)
         level_due_ms = wall_ms + level_ms(level, self._levels_ms) if level else 0
-        side = StoreSide(now_ms=now_ms, call=caller.call)
+        side = StoreSide(now_ms=wall_ms, call=caller.call)
         outgoing: list[Outgoing] = []
         for message, kind in zip(messages, kinds, strict=True):
             deliver_at_ms = 0

@@ -60,7 +60,8 @@ class TickMaker:
         message.body = message.body or at.encode()
         kind = message_type(message, 0)
         validate.check_type(self._engine.catalog.topic(schedule.topic), kind)
-        side = StoreSide(now_ms=self._committer.now_ms(), call=OwnHost())
+        now_ms = self._engine.wall.at(self._committer.now_ms())
+        side = StoreSide(now_ms=now_ms, call=OwnHost())
         return side.outgoing(schedule.topic, message, kind, deliver_at_ms=0, delay_level=0)
 
 

@@ -30,14 +30,16 @@ class BrokersService:
             name=config.server.broker_name,
             version=own_version(),
             started_at_ms=seen.opened_ms,
-            now_ms=self._committer.now_ms(),
+            now_ms=self._engine.wall.at(self._committer.now_ms()),
             wall_ahead_ms=seen.wall_ahead_ms,
             topics=seen.topic_count,
             groups=seen.group_count,
             clients=len(self._sessions),
             log=_log(seen, config),
             disk=_disk(seen),
-            retention=_retention(seen, config),
+            retention=_retention(
+                seen, config, self._engine.wall.time_of_day(seen.retention.kept_for[2])
+            ),
             waiting=broker_pb2.BrokerWaiting(
                 delayed=seen.delayed,
                 in_flight=seen.leased,
@@ -130,7 +132,7 @@ def _disk(seen: Overview) -> broker_pb2.BrokerDisk:
     )
 
 
-def _retention(seen: Overview, config: Config) -> broker_pb2.BrokerRetention:
+def _retention(seen: Overview, config: Config, kept_until_ms: int) -> broker_pb2.BrokerRetention:
     done, moved = seen.retention, seen.retention.roll_forward
     return broker_pb2.BrokerRetention(
         retention_ms=config.store.retention_ms,
@@ -152,7 +154,7 @@ def _retention(seen: Overview, config: Config) -> broker_pb2.BrokerRetention:
         kept_for_group=done.kept_for[0],
         kept_for_topic=done.kept_for[1],
         kept_longer_bytes=done.kept_longer_bytes,
-        kept_until_ms=done.kept_for[2],
+        kept_until_ms=kept_until_ms,
         topics_with_own_retention=len(done.ages.own),
         unread_going_soon=len(done.soon.pairs),
     )

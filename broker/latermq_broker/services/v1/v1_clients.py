@@ -64,7 +64,7 @@ class ClientsService:
         page, token = page_of(sorted(ids), str, request)
         return client_pb2.ListClientsResponse(
             status=ok_status(),
-            clients=[_client(name, self._sessions.get(name), counts[name]) for name in page],
+            clients=[self._client(name, counts[name]) for name in page],
             next_page_token=token,
         )
 
@@ -83,6 +83,12 @@ class ClientsService:
             await asyncio.sleep(0)
         return holders
 
+    def _client(self, client_id: str, held_count: int) -> client_pb2.Client:
+        client = _client(client_id, self._sessions.get(client_id), held_count)
+        client.since_at_ms = self._engine.wall.time_of_day(client.since_at_ms)
+        client.seen_at_ms = self._engine.wall.time_of_day(client.seen_at_ms)
+        return client
+
     async def get_client(
         self, request: client_pb2.GetClientRequest, caller: Caller
     ) -> client_pb2.GetClientResponse:
@@ -99,7 +105,7 @@ class ClientsService:
         session = self._sessions.get(request.client_id)
         if session is None and not held:
             raise _unknown(request.client_id)
-        client = _client(request.client_id, session, sum(each.messages for each in held))
+        client = self._client(request.client_id, sum(each.messages for each in held))
         client.held.extend(
             client_pb2.HeldMessages(
                 group=each.group,

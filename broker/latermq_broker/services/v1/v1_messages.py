@@ -63,7 +63,7 @@ class MessagesService:
                     continue
                 seen.add(hit.first_position)
                 place = self._engine.lives.place(hit)
-                message = found_message(_at(hit, place), stored, body=request.with_body)
+                message = self._message_of(_at(hit, place), stored, body=request.with_body)
                 message.waits_until_ms = place.waits_until_ms
                 message.cancelled = place.cancelled
                 room -= len(message.body)
@@ -116,6 +116,12 @@ class MessagesService:
             return hits, ":".join(map(str, last)) if last else ""
 
         return step
+
+    def _message_of(
+        self, hit: Found, stored: StoredMessage, *, body: bool
+    ) -> message_pb2.FoundMessage:
+        shown = hit._replace(stored_ms=self._engine.wall.time_of_day(hit.stored_ms))
+        return _found_message(shown, stored, body=body)
 
     async def describe_message(
         self, request: message_pb2.DescribeMessageRequest, caller: Caller
@@ -172,7 +178,7 @@ class MessagesService:
         life: Life = self._engine.lives.life(hit)
         stored = stored_message(hit.rest, hit.sys)
         placed = hit._replace(queue_id=life.queue_id, queue_offset=life.queue_offset)
-        message = found_message(placed, stored, body=body)
+        message = self._message_of(placed, stored, body=body)
         message.waits_until_ms = life.waits_until_ms
         message.cancelled = life.cancelled
         return message_pb2.MessageLife(
@@ -218,7 +224,7 @@ def _exactly(request: message_pb2.FindMessagesRequest) -> Callable[[StoredMessag
     return lambda stored: True
 
 
-def found_message(hit: Found, stored: StoredMessage, *, body: bool) -> message_pb2.FoundMessage:
+def _found_message(hit: Found, stored: StoredMessage, *, body: bool) -> message_pb2.FoundMessage:
     return message_pb2.FoundMessage(
         topic=hit.topic,
         message_id=stored.message_id,

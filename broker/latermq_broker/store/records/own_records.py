@@ -1,10 +1,14 @@
-"""The store's own records: LOST MARK BLANK. Nobody applies them to a state.
+"""Records about the log itself: LOST MARK BLANK, which nobody applies to a state, and CLOCK.
 
 LOST stands where a damaged range was, once an operator has given it up. MARK and BLANK have no
 payload: see `record.py`.
 
     LOST  0            8
           | given_up_ms | zeros …      the record's own length says how much is lost
+
+    CLOCK 0         8
+          | ahead_ms |    signed: how far the wall clock is ahead of the broker's own time, which
+                          `store_ms` is on, from this record on; before the first one: 0
 
 A range of 40 bytes has room for the header alone. Long ranges are covered by several records.
 """
@@ -16,6 +20,7 @@ from latermq_broker.store.records.kind import Bytes, Fields, Kind, Names
 from latermq_broker.store.records.record import HEADER_BYTES, Record, RecordType
 
 _LOST: Final = struct.Struct("<Q")
+_CLOCK: Final = struct.Struct("<q")
 LOST_BYTES_MIN: Final = HEADER_BYTES + _LOST.size  # of a record that says when
 LOST_BYTES_MAX: Final = 1 << 20  # of one record
 
@@ -41,6 +46,20 @@ def _lost_text(record: Record, names: Names) -> Fields:
     return {"lost_bytes": lost.length, "given_up_at_ms": lost.given_up_ms}
 
 
+def encode_clock(ahead_ms: int) -> list[Bytes]:
+    return [_CLOCK.pack(ahead_ms)]
+
+
+def decode_clock(payload: Bytes) -> int:
+    ahead_ms: int = _CLOCK.unpack_from(payload)[0]
+    return ahead_ms
+
+
+def _clock_text(record: Record, names: Names) -> Fields:
+    del names
+    return {"wall_ahead_ms": decode_clock(record.payload)}
+
+
 def _encode_nothing(payload: None) -> list[Bytes]:
     del payload
     return []
@@ -61,6 +80,7 @@ def _blank_text(record: Record, names: Names) -> Fields:
 
 
 KINDS: Final[tuple[Kind, ...]] = (
+    Kind(RecordType.CLOCK, encode_clock, decode_clock, _clock_text),
     Kind(RecordType.LOST, encode_lost, decode_lost, _lost_text),
     Kind(RecordType.MARK, _encode_nothing, _decode_nothing, _mark_text),
     Kind(RecordType.BLANK, _encode_nothing, _decode_nothing, _blank_text),

@@ -84,6 +84,7 @@ class RecordType(IntEnum):
     HALF_SENDER = 31  # who sent the half messages before it in its group
     LEASE_AHEAD = 32  # what a group did behind messages that another of its consumers wants
     WANTED = 33  # what the consumers of a group filter a topic by
+    CLOCK = 34  # the wall clock stepped, or shows another time in this life
 
 
 INTERNAL_TYPES: Final = frozenset({RecordType.MARK, RecordType.BLANK})
