@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 _ABSENT: Final = object()
+_PLAIN: Final = frozenset((int, str, bytes, bool))  # `==` says all of these
 _MARKS: Final = (
     "__pydantic_fields__", "__struct_fields__", "__dataclass_fields__", "__fields__",
 )  # fmt: skip
@@ -20,11 +21,12 @@ def difference(sent: Any, got: Any, path: str = "payload") -> str:
     Fields count that `==` leaves out; NaN is equal to itself, and an aware datetime to the same
     instant in another zone.
     """
-    if sent is got:
+    kind = type(sent)
+    if sent is got or (kind in _PLAIN and kind is type(got) and sent == got):
         return ""
-    names = _names(type(sent))
+    names = _names(kind)
     if names is not None:
-        if type(got) is not type(sent):
+        if type(got) is not kind:
             return f"{path} is a {type(sent).__qualname__}, and arrives as {_kind(got)}"
         return _first(
             difference(getattr(sent, n, _ABSENT), getattr(got, n, _ABSENT), f"{path}.{n}")
@@ -32,8 +34,8 @@ def difference(sent: Any, got: Any, path: str = "payload") -> str:
         ) or _hidden(sent, got, path)
     if isinstance(sent, Mapping) and isinstance(got, Mapping):
         return _of_mappings(sent, got, path)
-    for kind in (list, tuple):
-        if isinstance(sent, kind) and isinstance(got, kind):
+    for several in (list, tuple):
+        if isinstance(sent, several) and isinstance(got, several):
             if len(sent) != len(got):
                 return f"{path} has {len(sent)} items, and arrives with {len(got)}"
             pairs = enumerate(zip(sent, got, strict=True))
