@@ -190,9 +190,11 @@ class LeanServer:
 
     def drop(self) -> None:
         """End every connection without a word: what their calls wait for is too late."""
-        for connection in list(self._connections):
+        dropped = list(self._connections)
+        for connection in dropped:
             connection.abort()
-        self.on_drop()
+        if dropped:  # without one, no answer can have been lost
+            self.on_drop()
 
     async def hold(self, grace_ms: int) -> bool:
         """Begin no more calls, and let those that were begun finish for `grace_ms`, then end them.

@@ -415,6 +415,12 @@ async def test_who_handed_over_reads_on_until_another_serves(
     await owner.stop()
 
 
+class AbortedConnection:
+    """Stands for one that had a reply on its way."""
+
+    def abort(self) -> None: ...
+
+
 @pytest.mark.parametrize("how", ["paused", "unproven"])
 async def test_what_was_leased_is_not_renewed_for_a_reply_that_was_cut_off(how: str) -> None:
     """Its client lives, but need not have got it: another does, a minute later."""
@@ -427,6 +433,8 @@ async def test_what_was_leased_is_not_renewed_for_a_reply_that_was_cut_off(how: 
     await _own(owner, rig.engine.store, services, server, failed.append, asyncio.Event())
     rig.send("one")
     assert rig.receive(push=True, lease_ms=60_000)
+    connection: Any = AbortedConnection()
+    server._connections.add(connection)
     if how == "paused":
         owner.on_pause()
     else:

@@ -29,6 +29,7 @@ from latermq_broker.replication.batch import (
 )
 from latermq_broker.replication.replica import Replica, ReplicaPlace
 from latermq_broker.replication.standby import Standby
+from latermq_broker.replication.tenure import PAUSE_MS
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.store import Store
 from latermq_cli.root import latermq
@@ -115,9 +116,14 @@ def test_who_is_told_to_end_before_it_serves_opens_no_port(tmp_path: Path) -> No
 
 
 class Operator:
-    """Has the broker hand over when it is ready, and end when it is ready again."""
+    """Has the broker hand over when it is ready, and end when it is ready again.
 
-    def __init__(self) -> None:
+    Args:
+        stall_s: for which the loop stands still before that end.
+    """
+
+    def __init__(self, stall_s: float = 0.0) -> None:
+        self._stall_s = stall_s
         self.said: list[str] = []
         self.answers: list[Result] = []
         self._asking: threading.Thread | None = None
@@ -138,6 +144,7 @@ class Operator:
             self._asking = threading.Thread(target=self._ask, args=(line.split()[-1],))
             self._asking.start()
         elif len(self.said) == 4:
+            threading.Event().wait(self._stall_s)
             os.kill(os.getpid(), signal.SIGTERM)
 
     def _ask(self, endpoint: str) -> None:
@@ -206,15 +213,19 @@ def test_who_is_told_to_end_when_it_has_handed_over_ends(
     assert token_of_last(log) == NOBODY
 
 
+@pytest.mark.parametrize("stall_s", [0.0, 1.2 * PAUSE_MS / 1_000], ids=["at once", "after a stall"])
 def test_a_log_that_was_handed_over_to_nobody_is_taken_up_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stall_s: float
 ) -> None:
-    """By the same process, which stands by then; one that is told to end hands over, too."""
+    """By the same process, which stands by then; one that is told to end hands over, too.
+
+    An owner that stood still drops its connections: without any, no answer is in doubt.
+    """
     monkeypatch.setattr(replica_module, "TAKE_OVER_MS", 100)
     monkeypatch.setattr(replica_module, "RANK_MS", 1)
     monkeypatch.setattr(runtime, "LAST_WORDS_MS", PATIENCE_MS)
     log, lives = LogInMemory(), list[bool]()
-    with Operator() as operator:
+    with Operator(stall_s) as operator:
         code = run(tmp_path, log, monotonic_ms, operator.hear, lives)
     assert code == runtime.CLEAN
     assert lives == [False, True]
