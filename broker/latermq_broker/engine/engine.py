@@ -40,6 +40,7 @@ from latermq_broker.engine.send.plain_sends import PlainSends
 from latermq_broker.engine.send.scheduled_sends import ScheduleAdmin
 from latermq_broker.engine.send.sends import Sends
 from latermq_broker.engine.send.transactions import Transactions
+from latermq_broker.engine.state.lag import has_messages
 from latermq_broker.engine.state.model import (
     Delivered,
     Failure,
@@ -197,15 +198,16 @@ class Engine:
     def receive(self, request: ReceiveRequest, now_ms: int) -> list[Delivered]:
         """Lease up to `count_max` messages to the group; [] when nothing is receivable now.
 
+        No topic is made by it, and a group with its first message only: until then it waits.
         Raises TopicNotFoundError, GroupNotFoundError, StoreFullError.
         """
         topic, group = self.catalog.topic(request.topic), self.catalog.group(request.group)
         if topic is None or group is None:
-            user = request.user
-            self.topics.planned(request.topic, now_ms, user)  # one is made if both may be
-            self.groups.check_use(request.group, user)
-            topic = self.ensure_topic(request.topic, now_ms, user)
-            group = self.ensure_group(request.group, now_ms, user)
+            self.topics.check_read(request.topic)
+            self.groups.check_use(request.group, request.user)
+            if topic is None or not has_messages(self._state, topic):
+                return []
+            group = self.ensure_group(request.group, now_ms, request.user)
         delivered = self._lanes.receive(request, group, topic, now_ms)
         if request.auto_renew and delivered:
             self.client_seen(request.client_id, now_ms)

@@ -15,6 +15,7 @@ from latermq_cli.catalog.group_order import (
     first_groups,
     in_order,
 )
+from latermq_cli.catalog.live_consumers import live_consumers, say_who_waits
 from latermq_cli.connection.connection import Connection
 from latermq_cli.connection.options import (
     broker_options,
@@ -339,13 +340,15 @@ def _of_all(shards: Shards, name: str) -> tuple[group_pb2.Group, list[group_pb2.
 def delete(name: str, yes: bool, endpoint: str, as_json: bool) -> None:
     """Delete the group NAME: its progress, leases and retries. Its dead letters stay readable.
 
-    Asks first, unless --yes.
+    Asks first, unless --yes. Names the live consumers of NAME: they wait, and do not make it again.
     """
-    confirmed(f"Delete group {plain(name)} and its progress?", yes=yes)
     with Connection(endpoint) as broker:
+        consumers = live_consumers(broker, group=name)
+        say_who_waits(consumers, "until it is created")
+        confirmed(f"Delete group {plain(name)} and its progress?", yes=yes)
         broker.call(broker.groups.DeleteGroup, group_pb2.DeleteGroupRequest(name=name))
     if as_json:
-        print_json({"name": name, "deleted": True})
+        print_json({"name": name, "deleted": True, "live_consumers": consumers})
     else:
         click.echo(f"group {plain(name)} deleted; its dead letters stay in %DLQ%{plain(name)}")
 

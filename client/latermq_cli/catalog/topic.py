@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import click
 
+from latermq_cli.catalog.live_consumers import live_consumers, say_who_waits
 from latermq_cli.connection.connection import Connection
 from latermq_cli.connection.options import (
     broker_options,
@@ -289,16 +290,18 @@ def _of_all(shards: Shards, name: str) -> Any:
 def delete(name: str, yes: bool, endpoint: str, as_json: bool) -> None:
     """Delete the topic NAME: its messages, what is delayed for it, every group's progress on it.
 
-    Asks first, unless --yes.
+    Asks first, unless --yes. Names the live consumers of NAME: they wait, and do not make it again.
     """
     with Connection(endpoint) as broker:
+        consumers = live_consumers(broker, topic=name)
+        say_who_waits(consumers, "until it is created, or sent to")
         if not yes:
             settings = _of_all(broker.shards, name)
             held = counted(settings.message_count + settings.delayed_count, "message")
             confirmed(f"Delete topic {plain(name)} with {held}?", yes=False)
         broker.call(broker.topics.DeleteTopic, topic_pb2.DeleteTopicRequest(name=name))
     if as_json:
-        print_json({"name": name, "deleted": True})
+        print_json({"name": name, "deleted": True, "live_consumers": consumers})
     else:
         click.echo(f"topic {plain(name)} deleted")
 

@@ -374,3 +374,14 @@ def test_who_is_not_told_of_clients_sees_the_rest_of_a_group(
     assert "clients: only an admin may (code 40300)" in text
     assert "orders" in text
     assert "no dead letters" in text
+
+
+def test_what_is_deleted_names_those_who_read_it(rig: CliRig) -> None:
+    rig.make_group("billing")
+    rig.send("one")
+    connect(rig, "worker@1", "billing")
+    assert rig.run("group", "delete", "billing", "--yes").stderr == (
+        "read by 1 live consumer, served nothing until it is created: worker@1 (billing)\n"
+    )
+    told = rig.json("topic", "delete", "orders", "--yes")
+    assert told["live_consumers"] == ["worker@1 (billing)"]

@@ -49,7 +49,11 @@ def test_topics_as_json(rig: CliRig) -> None:
     assert (made["name"], made["type"], made["queue_count"]) == ("orders", "mixed", 1)
     assert rig.json("topic", "list") == {"topics": [made], "more": False}
     assert rig.json("topic", "show", "orders") == made
-    assert rig.json("topic", "delete", "orders", "--yes") == {"name": "orders", "deleted": True}
+    assert rig.json("topic", "delete", "orders", "--yes") == {
+        "name": "orders",
+        "deleted": True,
+        "live_consumers": [],
+    }
 
 
 def test_how_long_messages_of_a_topic_stay(rig: CliRig) -> None:

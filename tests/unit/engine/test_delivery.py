@@ -355,8 +355,11 @@ class TestDelay:
 class TestFirstUse:
     def test_topics_and_groups_are_made_on_first_use(self) -> None:
         rig = EngineRig()
-        rig.receive("g", topic="t")
-        assert rig.engine.catalog.topic("t") is not None
+        assert rig.receive("g", topic="t") == []
+        assert rig.engine.catalog.topic("t") is None  # a receive makes nothing
+        rig.send("m1", topic="t")
+        assert rig.engine.catalog.group("g") is None
+        assert rig.names("g", topic="t") == ["m1"]
         assert rig.engine.catalog.group("g") is not None
 
     def test_unless_the_configuration_forbids_it(self) -> None:

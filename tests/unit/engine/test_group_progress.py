@@ -78,8 +78,12 @@ def test_a_receive_that_is_refused_writes_nothing() -> None:
 
 def test_a_group_reads_a_topic_that_was_made_anew_after_a_kill_too() -> None:
     rig = EngineRig()
+    rig.engine.ensure_group("billing", rig.now_ms)
+    rig.engine.ensure_topic("orders", rig.now_ms)
     assert rig.names() == []
     rig.engine.topics.delete("orders", rig.now_ms)
+    assert rig.names() == []
+    rig.engine.ensure_topic("orders", rig.now_ms)
     assert rig.names() == []
     rig.crash()
     assert rig.engine.topics.describe("orders").groups == ("billing",)

@@ -181,6 +181,7 @@ def test_a_beginning_is_kept_when_its_record_goes(checkpoint: bool) -> None:
 def test_behind_a_lost_topic_a_group_that_only_asked_leaves_one_that_can_be_read() -> None:
     rig = DamagedRig()
     rig.engine.ensure_topic("orders", rig.now_ms)
+    rig.engine.ensure_group("billing", rig.now_ms)
     assert rig.names() == []
     log = rig.engine.store.log
     log.synced(log.sync())

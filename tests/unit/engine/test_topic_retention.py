@@ -346,6 +346,7 @@ def test_a_damaged_queue_is_passed_over_and_told(caplog: pytest.LogCaptureFixtur
     names = ("spoilt", "whole")
     for name in names:
         topic(rig, name, 2 * MINUTE_MS, HOUR_MS)
+        rig.engine.ensure_group("billing", rig.now_ms)
         rig.receive(topic=name)
         fill(rig, name, 1)
     spoilt = rig.engine.catalog.topic("spoilt")

@@ -1,6 +1,6 @@
 """Consumer groups: make, alter, delete, describe, reset."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from typing import Final
@@ -49,6 +49,8 @@ class GroupAdmin:
         self._state = state
         self._journal = journal
         self._shares = Shares(state.config.auth)
+        self.deleted: list[Callable[[str], None]] = []
+        """Called with the name of a group that was deleted in this life, by whoever did it."""
 
     def ensure(self, name: str, now_ms: int, user: User | None = None) -> Group:
         """Find the group, or make it on first use where the configuration allows.
@@ -133,6 +135,7 @@ class GroupAdmin:
             if catalog.group_count() >= limit:
                 raise TooManyRequestsError(f"group {name} not created: {limit} groups is the limit")
             self._put(wanted, now_ms)
+            self._state.announced.groups.add(name)
             return wanted
         known = replace(
             wanted,
@@ -178,6 +181,8 @@ class GroupAdmin:
         group = self._state.catalog.require_group(name)
         payload = ConfigPayload(CONFIG_GROUP, CONFIG_DELETE, group.id, b"")
         self._journal.write(RecordType.CONFIG, payload, now_ms)
+        for told in self.deleted:
+            told(name)
 
     def describe(self, name: str, now_ms: int = 0) -> GroupInfo:
         """Describe the group; `now_ms` 0: without rates. Raises GroupNotFoundError."""

@@ -159,7 +159,7 @@ class Lites:
         group = self._state.catalog.group(group_name)
         topic = self._state.catalog.topic(topic_name)
         if group is None or topic is None:
-            return True  # to be found out by the receive
+            return False  # a receive makes neither
         subscription = self._state.subscriptions.get((group.id, topic.id))
         if subscription is None:
             return True  # its first receive, which writes down that it reads the topic

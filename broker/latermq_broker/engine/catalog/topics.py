@@ -59,6 +59,11 @@ class TopicAdmin:
             self._put(topic, now_ms)
         return topic
 
+    def check_read(self, name: str) -> None:
+        """Check that a topic is there, or will be when somebody sends to it. TopicNotFoundError."""
+        if self._state.catalog.topic(name) is None:
+            self._check_name(name)
+
     def planned(self, name: str, now_ms: int, user: User | None = None) -> Topic:
         """Find the topic, or plan what its first use will make: nothing is stored.
 
@@ -67,17 +72,22 @@ class TopicAdmin:
         topic = self._state.catalog.topic(name)
         if topic is not None:
             return topic
-        owner = consumer_group_of(name)
-        if owner is not None:
-            group = self._state.catalog.group(owner)
-            if group is None:
-                raise self._unknown(name)
+        self._check_name(name)
+        if consumer_group_of(name) is not None:
             return self._plan(name, TopicType.NORMAL, 1, now_ms, counted=False)
-        config = self._state.config
-        if name.startswith(RETRY_PREFIX) or not config.catalog.auto_create or config.compat.strict:
-            raise self._unknown(name)
         self._check_share(user)
         return self._plan(name, TopicType.MIXED, 0, now_ms, made_by=maker(user))
+
+    def _check_name(self, name: str) -> None:
+        """Check that first use makes a topic of this name. Raises TopicNotFoundError."""
+        owner, config = consumer_group_of(name), self._state.config
+        if owner is not None:
+            may_be = self._state.catalog.group(owner) is not None
+        else:
+            may_be = config.catalog.auto_create and not config.compat.strict
+            may_be &= not name.startswith(RETRY_PREFIX)
+        if not may_be:
+            raise self._unknown(name)
 
     def _unknown(self, name: str) -> TopicNotFoundError:
         return unknown_topic(name, strict=self._state.config.compat.strict)

@@ -55,3 +55,9 @@ def lag_of(state: EngineState, subscription: Subscription, topic: Topic) -> Lag:
         fresh = reader.unread_count()
     behind = gate.held_count if gate is not None else 0
     return Lag(fresh + behind + subscription.counts[State.READY], oldest_ms)
+
+
+def has_messages(state: EngineState, topic: Topic) -> bool:
+    """Return whether any queue of the topic holds a message, read or not."""
+    queues = (state.queue(topic.id, queue_id) for queue_id in range(topic.queue_count))
+    return any(queue.next > queue.first for queue in queues)

@@ -135,18 +135,20 @@ class Delivered(NamedTuple):
 class Ready:
     """What may have become receivable; the edge wakes parked receives with it."""
 
-    __slots__ = ("pairs", "topics")
+    __slots__ = ("groups", "pairs", "topics")
 
     def __init__(
         self,
         topics: AbstractSet[str] = frozenset(),
         pairs: AbstractSet[tuple[str, str]] = frozenset(),
+        groups: AbstractSet[str] = frozenset(),
     ) -> None:
         self.topics = topics  # for every group
+        self.groups = groups  # that were made: on every topic
         self.pairs = pairs  # (group, topic)
 
     def __bool__(self) -> bool:
-        return bool(self.topics or self.pairs)
+        return bool(self.topics or self.pairs or self.groups)
 
 
 NOTHING_READY: Final = Ready()

@@ -189,10 +189,11 @@ class Announced:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self.topics: set[int] = set()  # for every group
+        self.groups: set[str] = set()  # that were made
         self._pairs: set[tuple[int, int]] = set()
 
     def __bool__(self) -> bool:
-        return bool(self.topics) or bool(self._pairs)
+        return bool(self.topics) or bool(self._pairs) or bool(self.groups)
 
     def add(self, subscription: Subscription) -> None:
         """Note that something became receivable for one group."""
@@ -213,9 +214,11 @@ class Announced:
             group, topic = catalog.group_by_id(group_id), catalog.topic_by_id(topic_id)
             if group is not None and topic is not None:
                 pairs.add((group.name, topic.name))
+        groups = frozenset(self.groups)
         self.topics.clear()
         self._pairs.clear()
-        return Ready(topics, pairs)
+        self.groups.clear()
+        return Ready(topics, pairs, groups)
 
 
 class Damaged:

@@ -136,6 +136,14 @@ class GroupFilters:
         if is_new:
             self._tell(client_id, place, kept, filter)
 
+    def readers(self, group: str) -> set[str]:
+        """Return the client ids of which it is noted that they read the group."""
+        return {
+            client_id
+            for client_id, places in self._by_client.items()
+            if any(owner == group for owner, _ in places)
+        }
+
     def remove(self, client_id: str) -> None:
         """Forget what a consumer declared, and what it received by."""
         self._seen_ms.pop(client_id, None)

@@ -48,6 +48,10 @@ class LiteSubscriptions:
         """Of exclusive groups: (group, parent, lite topic) → client id."""
         self._count = 0
 
+    def readers(self, group: str) -> set[str]:
+        """Return the client ids that subscribe to lite topics for the group."""
+        return {client_id for client_id, one in self._clients.items() if one.group == group}
+
     def keys(self, client_id: str, group: str, parent: str) -> frozenset[int]:
         """List what a client may be given, by the keys of the core."""
         client = self._clients.get(client_id)

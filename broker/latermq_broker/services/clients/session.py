@@ -226,6 +226,11 @@ class Sessions:
         self._held_bytes += session.held_bytes
         self._held_by_connection[session.connection_id] += session.held_bytes
 
+    def readers(self, group: str) -> set[str]:
+        """Return the client ids that read the group, by their settings or their receives."""
+        named = {one.client_id for one in self._sessions.values() if one.group == group}
+        return named | self.filters.readers(group)
+
     def receives(
         self,
         client_id: str,

@@ -113,6 +113,12 @@ class LongPolls(Generic[Receiver]):
         """List the groups of which somebody waits for that topic."""
         return list(self._lines.get(topic, ()))
 
+    def topics(self, group: str) -> list[str]:
+        """List the topics for which somebody of that consumer group waits."""
+        if group not in self._group_counts:
+            return []
+        return [topic for topic, groups in self._lines.items() if group in groups]
+
     def group_count(self, group: str) -> int:
         """Count how many of that consumer group wait."""
         return self._group_counts.get(group, 0)

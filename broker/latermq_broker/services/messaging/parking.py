@@ -164,6 +164,10 @@ class Parking(Generic[Found]):
                 if (group, topic) not in ready.pairs:
                     self.serve(group, topic)
 
+        for group in ready.groups:
+            for topic in self._lines.topics(group):
+                self.serve(group, topic)
+
     def drain(self) -> None:
         self._draining = True
         for parked in self._lines:

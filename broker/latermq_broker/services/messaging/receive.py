@@ -47,6 +47,7 @@ from latermq_broker.services.call.bounds import Bounds
 from latermq_broker.services.call.handler import Call
 from latermq_broker.services.clients.client_quirks import Quirk, quirks_of
 from latermq_broker.services.clients.lite_subscriptions import LiteSubscriptions
+from latermq_broker.services.clients.outlived import Outlived
 from latermq_broker.services.clients.rooms import Rooms
 from latermq_broker.services.messaging.flow import FlowControl
 from latermq_broker.services.messaging.parking import Parking, Waiter
@@ -94,9 +95,10 @@ class Leased:
 
 
 class ReceiveService:
-    def __init__(self, rooms: Rooms, lite: LiteSubscriptions) -> None:
+    def __init__(self, rooms: Rooms, lite: LiteSubscriptions, outlived: Outlived) -> None:
         self._lite = lite
         self._engine = rooms.engine
+        self._outlived = outlived
         self._committer = rooms.committer
         self._sessions = rooms.sessions
         self._config = config = rooms.config
@@ -152,15 +154,11 @@ class ReceiveService:
         server, short = self._config.server, self._bounds.short_polling
         wait_ms = polling_ms(asked, caller, self._sessions, server, short=short)
         topic = request.message_queue.topic
-        if wait_ms and self._engine.catalog.topic(receive.topic) is None:
-            # Who is refused makes no topic.
-            connection_id, user = caller.call.connection_id, receive.user
-            self.parking.check(receive.group, caller.client_id, connection_id, user)
         reads_lite = self._reads_lite(receive, caller)
         call = caller.call
         leased = None
         if reads_lite:
-            leased = self._lease(self._with_lite_topics(receive), call)
+            leased = self._attempt_lite(receive, call)
         else:
             expression = request.filter_expression.expression
             self._sessions.receives(
@@ -179,6 +177,8 @@ class ReceiveService:
             return self._reply_later(topic, None)
         filter_key: Hashable = receive.filter
         attempt = partial(self._lease_wanted, receive, call, waits=True)
+        if self._outlived.has(receive.group, receive.client_id):
+            filter_key = receive.filter, "outlived"  # others may be given what is there
         if reads_lite:  # what there is for one client is of no use to another
             filter_key, attempt = receive.client_id, partial(self._attempt_lite, receive, call)
         waiter = self.parking.park(
@@ -223,18 +223,15 @@ class ReceiveService:
         return self._lease(receive, call)
 
     def _reads_lite(self, receive: ReceiveRequest, caller: Caller) -> bool:
-        """Tell whether the group reads lite topics.
+        """Return whether the group reads lite topics, or will: SyncLiteSubscription makes it.
 
-        It is made, if it is not there, for such a client.
-
-        Raises IllegalTopicError, IllegalGroupError, and as `Lites.bind`.
+        Raises IllegalTopicError, IllegalGroupError, and as `Lites.check_bind`.
         """
         group = self._engine.catalog.group(receive.group)
         session = self._sessions.get(caller.client_id)
         if session is not None and session.lite:
-            self._engine.lites.bind(
-                receive.group, receive.topic, self._committer.now_ms(), caller.call.user
-            )
+            if self._engine.catalog.topic(receive.topic) is not None:
+                self._engine.lites.check_bind(receive.group, receive.topic, caller.call.user)
             return True
         if group is None or not group.lite_parent:
             return False
@@ -286,6 +283,10 @@ class ReceiveService:
         # Asked for before the leases are appended, so that it covers the messages alone; and asked
         # for in any case: it arms the write of a group made on first use, of offsets passed over.
         stored = self._committer.written()
+        if self._outlived.has(receive.group, receive.client_id):
+            if self._engine.catalog.group(receive.group) is None:
+                return None
+            self._outlived.made(receive.group)
         if self._flow.table.in_flight:
             receive = self._flow.fitted(receive)
         delivered = self._engine.receive(receive, self._committer.now_ms())

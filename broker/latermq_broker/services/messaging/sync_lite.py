@@ -21,6 +21,7 @@ from latermq_broker.errors import (
 )
 from latermq_broker.services.call.answers import Caller, ok_status
 from latermq_broker.services.clients.lite_subscriptions import LiteSubscriptions
+from latermq_broker.services.clients.outlived import Outlived
 from latermq_broker.services.clients.rooms import Rooms
 from latermq_broker.services.messaging.validate import check_lite_topic
 from latermq_broker.services.wire import wire
@@ -33,7 +34,11 @@ class LiteService:
     """Also drops what clients that left subscribed to, once a second (`on_second`)."""
 
     def __init__(
-        self, rooms: Rooms, subscriptions: LiteSubscriptions, serve: Callable[[str, str], None]
+        self,
+        rooms: Rooms,
+        subscriptions: LiteSubscriptions,
+        serve: Callable[[str, str], None],
+        outlived: Outlived,
     ) -> None:
         """
         Args:
@@ -45,6 +50,7 @@ class LiteService:
         self._config = rooms.config.lite
         self._subscriptions = subscriptions
         self._serve = serve
+        self._outlived = outlived
         self._second = self._syncs = 0
 
     def sync_lite_subscription(
@@ -68,6 +74,11 @@ class LiteService:
         beginning = _beginning(request)
         user = caller.call.user
         known = self._check_bind(name, parent, user)
+        if known is None and self._outlived.has(name, caller.client_id):
+            raise IllegalGroupError(
+                f"group {name} was deleted while this client read it: create it, or start the "
+                "client anew"
+            )
         new, lost = change(exclusive=known is not None and known.lite_exclusive, user=user)
         self._sessions.hold(caller.client_id, user, now_ms)
         group = known  # no one who is refused makes one

@@ -50,10 +50,14 @@ async def test_clients_without_settings_that_filter_differently_are_noted() -> N
         assert not list(broker.sessions.filters.unequal("billing"))
 
 
-async def test_what_is_missing_is_made_or_refused() -> None:
+async def test_what_is_missing_is_waited_for_or_refused() -> None:
     async with Messaging() as broker:
         got = await broker.receive()
         assert got.status.code == Code.MESSAGE_NOT_FOUND
+        assert broker.engine.catalog.group("billing") is None
+        assert broker.engine.catalog.topic("orders") is None
+        await broker.send(message("orders", b"x"))
+        assert (await broker.receive()).bodies == [b"x"]
         assert broker.engine.catalog.group("billing") is not None
     only_groups = replace(SMALL, catalog=CatalogConfig(auto_create=False))
     async with Messaging(only_groups) as broker:
@@ -61,7 +65,7 @@ async def test_what_is_missing_is_made_or_refused() -> None:
         assert broker.engine.catalog.group("g") is None
         broker.engine.topics.create("orders", TopicType.MIXED, 1, START_MS)
         assert (await broker.receive(group="g")).status.code == Code.MESSAGE_NOT_FOUND
-        assert broker.engine.catalog.group("g") is not None
+        assert broker.engine.catalog.group("g") is None
     strict = replace(SMALL, catalog=CatalogConfig(auto_create=False, auto_create_groups=False))
     async with Messaging(strict) as broker:
         assert (await broker.receive_status(receive("orders", "g"))).code == Code.TOPIC_NOT_FOUND

@@ -101,6 +101,7 @@ async def test_who_waits_is_answered_in_the_turn_of_the_send(
         return soon(callback, *arguments, **more)
 
     async with Messaging() as broker:
+        broker.engine.ensure_group("billing", START_MS)
         waiting = await started(broker)
         monkeypatch.setattr(loop, "call_soon", counted)
         await broker.send(message("orders", b"x"))
