@@ -197,7 +197,7 @@ class SendService:
             )
             self._shards.require_home(topic_name, topic, caller.call, ordered=ordered)
         for message, kind in zip(messages, kinds, strict=True):
-            validate.check_order(message, kind)
+            validate.check_pairs(message, kind, level)
             ranked = message.system_properties.HasField("priority")
             validate.check_type(topic, kind, ranked=ranked)
         validate.check_halves(kinds)

@@ -191,17 +191,43 @@ def check_lite_topic(lite_topic: str) -> None:
         )
 
 
-def check_order(message: definition_pb2.Message, kind: definition_pb2.MessageType) -> None:
-    """Check that a message has not both an order and a delay, nor a transaction and a dedup id.
+def check_pairs(
+    message: definition_pb2.Message, kind: definition_pb2.MessageType, delay_level: int
+) -> None:
+    """Check that a message does not ask for two things of which one would be dropped.
+
+    The table of all pairs is in docs/protocol.md.
 
     Raises:
-        TypeConflictError: what is delayed keeps no order; and who sends a half message again has
-            begun another transaction, whatever becomes of the first.
+        TypeConflictError: a half message with a delivery time, a delay level, a message group, a
+            priority, a lite topic or a dedup id; a message group with a delivery time or level; a
+            lite topic with any of these.
     """
-    if kind == DELAY and message.system_properties.message_group:
+    properties = message.system_properties
+    delayed = bool(delay_level) or properties.HasField("delivery_timestamp")
+    asked = [
+        what
+        for what, is_there in (
+            ("a delivery time", properties.HasField("delivery_timestamp")),
+            ("a delay level", bool(delay_level)),
+            ("a message group", bool(properties.message_group)),
+            ("a priority", properties.HasField("priority")),
+            ("a lite topic", bool(properties.lite_topic)),
+        )
+        if is_there
+    ]
+    if kind == TRANSACTION:
+        if asked:
+            raise TypeConflictError(f"a message of a transaction has not {' or '.join(asked)}")
+        if DEDUP_PROPERTY in message.user_properties:
+            raise TypeConflictError(
+                f"a message of a transaction has no dedup id ({DEDUP_PROPERTY})"
+            )
+    if delayed and properties.message_group:
         raise TypeConflictError("a message has a message group or a delivery time, not both")
-    if kind == TRANSACTION and DEDUP_PROPERTY in message.user_properties:
-        raise TypeConflictError(f"a message of a transaction has no dedup id ({DEDUP_PROPERTY})")
+    if properties.lite_topic and len(asked) > 1:
+        others = [what for what in asked if what != "a lite topic"]
+        raise TypeConflictError(f"a message for a lite topic has not {' or '.join(others)}")
 
 
 def check_type(

@@ -12,7 +12,7 @@ from latermq_broker.services.clients.session import ClientKind, CommandStream, S
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 from support.engine_rig import SMALL_STORE, START_MS
 from support.messaging import SMALL, Messaging
-from support.wire_requests import duration, message, resource, timestamp
+from support.wire_requests import duration, message, resource
 
 Code = definition_pb2.Code
 COMMIT, ROLLBACK = definition_pb2.COMMIT, definition_pb2.ROLLBACK
@@ -211,15 +211,6 @@ async def test_half_messages_among_others_stay_half() -> None:
         received = await broker.receive()
         ids = [one.system_properties.message_id for one in received.messages]
         assert ids == ["m-0", "m-1", "m-2", "m-3"]
-
-
-async def test_a_delivery_time_means_nothing_to_a_half_message() -> None:
-    made = half()
-    made.system_properties.delivery_timestamp.CopyFrom(timestamp(START_MS + 60_000))
-    async with Messaging() as broker:
-        (name,) = await begun(broker, made)
-        await ended(broker, name, COMMIT)
-        assert (await broker.receive()).bodies == [b"body"]
 
 
 # --- checks -----------------------------------------------------------------------------------
