@@ -22,7 +22,6 @@ from latermq_broker.pump.pump import Pump
 from latermq_broker.services.call.answers import MESSAGING
 from latermq_broker.services.call.handler import MethodTable, ServerStream, Unary
 from latermq_broker.services.clients.lite_subscriptions import LiteSubscriptions
-from latermq_broker.services.clients.outlived import Outlived
 from latermq_broker.services.clients.rooms import Rooms
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.messaging.ack import AckService
@@ -76,9 +75,7 @@ class Messaging:
         self.pump = Pump(self.engine, self, config, disk, self.failures.append)
         rooms = Rooms(self.engine, self.pump, self.sessions, config)
         self.lite = LiteSubscriptions(config.lite)
-        outlived = Outlived(self.sessions, self.lite)
-        self.engine.groups.deleted.append(outlived.deleted)
-        self.receives = ReceiveService(rooms, self.lite, outlived)
+        self.receives = ReceiveService(rooms, self.lite)
         offsets = OffsetService(rooms)
         self.parked = EveryParking((self.receives.parking, offsets.parking))
         self.pump.on_ready = self.parked.wake
@@ -87,7 +84,7 @@ class Messaging:
             SendService(rooms),
             self.receives,
             AckService(rooms),
-            LiteService(rooms, self.lite, self.receives.serve, outlived),
+            LiteService(rooms, self.lite, self.receives.serve, self.receives.outlived),
             offsets,
             self.transactions,
             RecallService(rooms),

@@ -28,7 +28,6 @@ from latermq_broker.services.call.handler import Committer, Method, MethodTable,
 from latermq_broker.services.call.transport_view import TransportView
 from latermq_broker.services.clients.heartbeat import HeartbeatService
 from latermq_broker.services.clients.lite_subscriptions import LiteSubscriptions
-from latermq_broker.services.clients.outlived import Outlived
 from latermq_broker.services.clients.reconnects import Reconnects
 from latermq_broker.services.clients.replies import Replies
 from latermq_broker.services.clients.rooms import Rooms
@@ -111,10 +110,8 @@ def assemble(
     sessions = Sessions(config.server, shares)
     rooms = Rooms(engine, committer, sessions, config)
     subscriptions = LiteSubscriptions(config.lite, shares)
-    outlived = Outlived(sessions, subscriptions)
-    engine.groups.deleted.append(outlived.deleted)
-    receive = ReceiveService(rooms, subscriptions, outlived)
-    lite = LiteService(rooms, subscriptions, receive.serve, outlived)
+    receive = ReceiveService(rooms, subscriptions)
+    lite = LiteService(rooms, subscriptions, receive.serve, receive.outlived)
     offsets = OffsetService(rooms)
     heartbeat = HeartbeatService(engine, committer, sessions, subscriptions)
     guard = _guard(rooms) if config.auth.enabled else None

@@ -181,8 +181,8 @@ class GroupAdmin:
         group = self._state.catalog.require_group(name)
         payload = ConfigPayload(CONFIG_GROUP, CONFIG_DELETE, group.id, b"")
         self._journal.write(RecordType.CONFIG, payload, now_ms)
-        for told in self.deleted:
-            told(name)
+        for listener in self.deleted:
+            listener(name)
 
     def describe(self, name: str, now_ms: int = 0) -> GroupInfo:
         """Describe the group; `now_ms` 0: without rates. Raises GroupNotFoundError."""

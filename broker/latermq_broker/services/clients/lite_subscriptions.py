@@ -50,7 +50,7 @@ class LiteSubscriptions:
 
     def readers(self, group: str) -> set[str]:
         """Return the client ids that subscribe to lite topics for the group."""
-        return {client_id for client_id, one in self._clients.items() if one.group == group}
+        return {client_id for client_id, client in self._clients.items() if client.group == group}
 
     def keys(self, client_id: str, group: str, parent: str) -> frozenset[int]:
         """List what a client may be given, by the keys of the core."""

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from typing import Final
 
 from latermq_broker.services.clients.lite_subscriptions import LiteSubscriptions
-from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.clients.rooms import Rooms
 
 log = logging.getLogger("latermq.services")
 
@@ -22,9 +22,10 @@ SHOWN_MAX: Final = 16  # client ids in one log line
 class Outlived:
     """Client ids by the name of the deleted group that they read."""
 
-    def __init__(self, sessions: Sessions, lite: LiteSubscriptions) -> None:
-        self._sessions = sessions
+    def __init__(self, rooms: Rooms, lite: LiteSubscriptions) -> None:
+        self._sessions = rooms.sessions
         self._lite = lite
+        rooms.engine.groups.deleted.append(self.deleted)
         self._groups: OrderedDict[str, frozenset[str]] = OrderedDict()
 
     def deleted(self, group: str) -> None:

@@ -228,7 +228,7 @@ class Sessions:
 
     def readers(self, group: str) -> set[str]:
         """Return the client ids that read the group, by their settings or their receives."""
-        named = {one.client_id for one in self._sessions.values() if one.group == group}
+        named = {each.client_id for each in self._sessions.values() if each.group == group}
         return named | self.filters.readers(group)
 
     def receives(

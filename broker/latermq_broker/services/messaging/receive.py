@@ -95,10 +95,10 @@ class Leased:
 
 
 class ReceiveService:
-    def __init__(self, rooms: Rooms, lite: LiteSubscriptions, outlived: Outlived) -> None:
+    def __init__(self, rooms: Rooms, lite: LiteSubscriptions) -> None:
         self._lite = lite
         self._engine = rooms.engine
-        self._outlived = outlived
+        self.outlived = Outlived(rooms, lite)
         self._committer = rooms.committer
         self._sessions = rooms.sessions
         self._config = config = rooms.config
@@ -177,7 +177,7 @@ class ReceiveService:
             return self._reply_later(topic, None)
         filter_key: Hashable = receive.filter
         attempt = partial(self._lease_wanted, receive, call, waits=True)
-        if self._outlived.has(receive.group, receive.client_id):
+        if self.outlived.has(receive.group, receive.client_id):
             filter_key = receive.filter, "outlived"  # others may be given what is there
         if reads_lite:  # what there is for one client is of no use to another
             filter_key, attempt = receive.client_id, partial(self._attempt_lite, receive, call)
@@ -283,10 +283,10 @@ class ReceiveService:
         # Asked for before the leases are appended, so that it covers the messages alone; and asked
         # for in any case: it arms the write of a group made on first use, of offsets passed over.
         stored = self._committer.written()
-        if self._outlived.has(receive.group, receive.client_id):
+        if self.outlived.has(receive.group, receive.client_id):
             if self._engine.catalog.group(receive.group) is None:
                 return None
-            self._outlived.made(receive.group)
+            self.outlived.made(receive.group)
         if self._flow.table.in_flight:
             receive = self._flow.fitted(receive)
         delivered = self._engine.receive(receive, self._committer.now_ms())
