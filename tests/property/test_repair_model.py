@@ -110,6 +110,7 @@ class Repaired:
     def readable(self, engine: Engine) -> dict[str, object]:
         """All facts, queue entries too; of the index what can be read."""
         known = facts(engine)
+        del known["lags"]  # the time of an entry that is lost is not known
         index = known["index"]
         assert isinstance(index, set)
         known["index"] = {(hash, position) for hash, position in index if self.intact(position)}
