@@ -10,6 +10,7 @@ from typing import Any, Final
 
 _ABSENT: Final = object()
 _PLAIN: Final = frozenset((int, str, bytes, bool))  # `==` says all of these
+_CONTAINERS: Final = frozenset((list, tuple, dict, set))
 _MARKS: Final = (
     "__pydantic_fields__", "__struct_fields__", "__dataclass_fields__", "__fields__",
 )  # fmt: skip
@@ -21,17 +22,20 @@ def difference(sent: Any, got: Any, path: str = "payload") -> str:
     Fields count that `==` leaves out; NaN is equal to itself, and an aware datetime to the same
     instant in another zone.
     """
-    kind = type(sent)
-    if sent is got or (kind in _PLAIN and kind is type(got) and sent == got):
+    if _plainly_equal(sent, got):
         return ""
-    names = _names(kind)
+    kind = type(sent)
+    names = None if kind in _CONTAINERS else _names(kind)
     if names is not None:
         if type(got) is not kind:
             return f"{path} is a {type(sent).__qualname__}, and arrives as {_kind(got)}"
-        return _first(
-            difference(getattr(sent, n, _ABSENT), getattr(got, n, _ABSENT), f"{path}.{n}")
-            for n in names
-        ) or _hidden(sent, got, path)
+        for name in names:
+            mine, theirs = getattr(sent, name, _ABSENT), getattr(got, name, _ABSENT)
+            if not _plainly_equal(mine, theirs) and (
+                unlike := difference(mine, theirs, f"{path}.{name}")
+            ):
+                return unlike
+        return _hidden(sent, got, path)
     if isinstance(sent, Mapping) and isinstance(got, Mapping):
         return _of_mappings(sent, got, path)
     for several in (list, tuple):
@@ -39,14 +43,26 @@ def difference(sent: Any, got: Any, path: str = "payload") -> str:
             if len(sent) != len(got):
                 return f"{path} has {len(sent)} items, and arrives with {len(got)}"
             pairs = enumerate(zip(sent, got, strict=True))
-            return _first(difference(a, b, f"{path}[{at}]") for at, (a, b) in pairs)
+            return _first(
+                difference(a, b, f"{path}[{at}]")
+                for at, (a, b) in pairs
+                if not _plainly_equal(a, b)
+            )
     if _same(sent, got):
         return ""
     return f"{path} is {_shown(sent)}, and arrives as {_shown(got)}"
 
 
+def _plainly_equal(sent: Any, got: Any) -> bool:
+    kind = type(sent)
+    return sent is got or (kind in _PLAIN and kind is type(got) and bool(sent == got))
+
+
 def leaves(value: Any, path: str = "payload") -> Iterator[tuple[str, Any]]:
-    """Yield the parts of a payload that have no parts, each with its name, depth first."""
+    """Yield the parts of a payload that have no parts, each with its name, depth first.
+
+    Raises RecursionError: it is in itself.
+    """
     names = _names(type(value))
     if names is not None:
         children = [(f"{path}.{n}", getattr(value, n, None)) for n in names]

@@ -127,6 +127,13 @@ def _blamed(error: Exception) -> type[TypeError] | type[ValueError]:
 
 def _culprit(codec: Codec[Any], payload: Any) -> str:
     """Name the part that JSON cannot hold; the payload, where each part by itself can be held."""
+    try:
+        return _part_refused(codec, payload)
+    except RecursionError:
+        return "payload"
+
+
+def _part_refused(codec: Codec[Any], payload: Any) -> str:
     for name, part in leaves(payload):
         if isinstance(part, float) and not math.isfinite(part):
             return f"{name}, {part},"

@@ -185,6 +185,14 @@ class More(Order):
     note: str = ""
 
 
+def test_a_payload_that_is_in_itself_is_refused() -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+    for annotation in (list[Any], dict[str, Any]):
+        with pytest.raises(ValueError, match="payload cannot be sent: RecursionError"):
+            codec_for(annotation).body(loop if annotation == list[Any] else {"a": loop})
+
+
 def test_subclasses_are_refused() -> None:
     with pytest.raises(ValueError, match="payload is a More, and arrives as a Order"):
         codec_for(Order).body(More(1))
