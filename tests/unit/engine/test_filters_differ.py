@@ -124,6 +124,7 @@ def test_in_a_message_group_what_another_wants_is_waited_for() -> None:
 
 def test_what_was_wanted_is_known_after_a_restart() -> None:
     rig = EngineRig()
+    send(rig, "a1")
     receive(rig, A, A, B)
     before = {("billing", "orders"): ("tags:a", "tags:b")}
     assert dict(rig.engine.progress.wanted()) == before
