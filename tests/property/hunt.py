@@ -18,7 +18,7 @@ from hypothesis.errors import DidNotReproduce
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 STEPS: int = 40
-RECORD = re.compile(r"reproduce_failure\('([0-9.]+)', (b'.*?'|b\".*?\")\)")
+RECORD = re.compile(r"reproduce_failure\('([0-9.]+)', b['\"](.*?)['\"]\)")
 FOR_EVER_S = float("inf")
 
 
@@ -28,7 +28,7 @@ class Hunted(NamedTuple):
     examples: int
     error: str = ""
     record: tuple[str, str] = ("", "")
-    """Version of Hypothesis and the repr of its own record of the example; empty: it wrote none."""
+    """Version of Hypothesis and its own record of the example, base64; empty: it wrote none."""
 
 
 class _TimeOver(BaseException):
@@ -91,16 +91,26 @@ def hunt_property(test: Any, seed: int, examples: int, until_s: float = FOR_EVER
         test.hypothesis.inner_test = inner
 
 
-def repeat(machine: type[RuleBasedStateMachine], record: tuple[str, str]) -> str:
-    """Run one recorded example; return how it fails. Empty: it holds, or no longer fits."""
-    again: Any = type(machine.__name__, (machine,), {})
-    reproduce_failure(record[0], _bytes(record[1]))(again)
+def repeat(model: Any, record: tuple[str, str]) -> str:
+    """Run one recorded example of a machine or a property; return how it fails.
+
+    Empty: it holds, or the record no longer fits.
+    """
+    is_machine = isinstance(model, type)
+    again: Any = type(model.__name__, (model,), {}) if is_machine else model
+    reproduce_failure(record[0], record[1].encode())(again)
     try:
-        run_state_machine_as_test(again, settings=settings(deadline=None))
+        if is_machine:
+            run_state_machine_as_test(again, settings=settings(deadline=None))
+        else:
+            again()
     except DidNotReproduce:
         return ""
     except Exception as error:  # noqa: BLE001  whatever it is, it was looked for
         return _words(error)
+    finally:
+        if not is_machine:
+            del again._hypothesis_internal_use_reproduce_failure
     return ""
 
 
@@ -135,11 +145,6 @@ def _hunted(run: Callable[[], None], spent: _Time) -> Hunted:
 def _words(error: Exception) -> str:
     what = str(error) or extract_tb(error.__traceback__)[-1].line or ""
     return f"{type(error).__name__}: {what.splitlines()[0] if what else ''}"
-
-
-def _bytes(text: str) -> bytes:
-    """Read a record as Python writes it: base64 in quotes."""
-    return text[2:-1].encode()
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
     make models                        ten minutes, a seed of its own
     make models SECONDS=3600 SEED=7    an hour, the hunts of seed 7
-    make models REPEAT="property.test_anew_model:AnewMachine 6.170.15 b'…'"
+    make models REPEAT="property.test_anew_model:AnewMachine 6.170.15 AXic…"
 
 `make test` runs the same models derandomized, so that it has one outcome on every machine; here
 each hunt has other examples, and none is shrunk. A finding is printed with its seed, with
