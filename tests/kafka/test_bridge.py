@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from latermq import admin
 from latermq.kafka import ATTEMPT_HEADER, KafkaApp, Record
@@ -340,3 +341,56 @@ def paused(text: str) -> set[str]:
     """Return the partitions that a log says were paused."""
     lists = re.findall(r"partitions paused, .*: \{(.*)\}", text)
     return set(", ".join(lists).split(", "))
+
+
+async def test_only_what_was_committed_is_handled_however_it_was_compressed(shop: Shop) -> None:
+    """Aborted transactions leave gaps; each codec, and a record of a megabyte that fails, come."""
+
+    @shop.app.kafka_listener(shop.name, group=shop.name, retry="1ms", max_attempts=2)
+    async def handle(record: Record) -> None:
+        await shop.see(record)
+        if record.attempt == 1 and record.value is not None and len(record.value) > 1_000:
+            raise ValueError("too long for a first attempt")
+
+    bootstrap = {"bootstrap.servers": shop.kafka.bootstrap}
+    transactional = Producer({**bootstrap, "transactional.id": shop.name})
+    transactional.init_transactions(patient(60))
+    for value, commits in ((b"aborted", False), (b"committed", True), (b"aborted", False)):
+        transactional.begin_transaction()
+        transactional.produce(shop.name, value, partition=0)
+        assert transactional.flush(patient(30)) == 0
+        (transactional.commit_transaction if commits else transactional.abort_transaction)()
+    huge = bytes(range(256)) * 3_900
+    for codec in ("gzip", "snappy", "lz4", "zstd"):
+        producer = Producer({**bootstrap, "compression.type": codec})
+        producer.produce(shop.name, codec.encode() * 100, partition=1)
+        assert producer.flush(patient(30)) == 0
+    shop.produce(huge, partition=1)
+    codecs = {codec.encode() * 100 for codec in ("gzip", "snappy", "lz4", "zstd")}
+    async with shop.working():
+        seen = await shop.until(7)
+    values = [each.value for each in seen]
+    assert sorted(each for each in values if each != huge) == sorted({b"committed", *codecs})
+    assert values.count(huge) == 2
+    assert shop.committed(partition=1) == 5
+
+
+async def test_partitions_that_are_added_are_read(shop: Shop) -> None:
+    app = KafkaApp(
+        {"bootstrap.servers": shop.kafka.bootstrap, "topic.metadata.refresh.interval.ms": 500}
+    )
+
+    @app.kafka_listener(shop.name, group=shop.name)
+    async def handle(record: Record) -> None:
+        await shop.see(record)
+
+    async with shop.broker.working(app):
+        shop.produce(b"before")
+        await shop.until(1)
+        admin_of_kafka = AdminClient({"bootstrap.servers": shop.kafka.bootstrap})
+        made = admin_of_kafka.create_partitions([NewPartitions(shop.name, 3)])
+        for each in made.values():
+            each.result(patient(30))
+        shop.produce(b"after", partition=2)
+        seen = await shop.until(2)
+    assert [(each.value, each.partition) for each in seen] == [(b"before", 0), (b"after", 2)]

@@ -1,11 +1,10 @@
 """`KafkaApp`: an application whose listeners are fed by Kafka, and retried by LaterMQ."""
 
 import asyncio
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any
 
 from latermq._values import arguments
 from latermq._values.tls import Tls
@@ -20,10 +19,9 @@ from latermq.kafka._feed import Feed, settings_of
 from latermq.kafka._handler import Handler, HandlerFunction
 from latermq.kafka._lanes import KafkaLanes
 from latermq.kafka._listener import KafkaListener, plain
+from latermq.kafka._record import retry_topic_of
 from latermq.kafka._republish import KafkaAwayError, Republisher
 from latermq.push_consumer import CONCURRENCY
-
-NOT_IN_A_NAME: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 class KafkaApp(App):
@@ -84,12 +82,13 @@ class KafkaApp(App):
                 group, unless told: `max_attempts="unlimited"` never lets them go on.
             republish: write a record that is due to its topic and partition again, for this group,
                 instead of calling the function; see `meant_for`. Not with `ordered`.
-            retry_topic: where LaterMQ keeps its records; the topic's name and the group's unless
-                named.
+            retry_topic: where LaterMQ keeps its records, and no others; the topic's name and the
+                group's unless named.
             concurrency: calls at a time for what LaterMQ brings.
             others: as `App.listener`; the attempt at Kafka is the first.
         Raises:
-            ValueError: `republish` and `ordered`; and as `App.listener`.
+            ValueError: `republish` and `ordered`; another listener's retry topic; and as
+                `App.listener`.
         """
         arguments.name_of("topic", topic)
         arguments.name_of("group", group)
@@ -97,7 +96,13 @@ class KafkaApp(App):
         arguments.truth("republish", republish)
         if ordered and republish:
             raise ValueError("republish puts a record behind those that follow it: not ordered")
-        name = retry_topic or NOT_IN_A_NAME.sub("_", f"{topic}-{group}")
+        name = retry_topic or retry_topic_of(topic, group)
+        for each in self._bridges:
+            if each.place.retry_topic == name and each.place[:2] != (topic, group):
+                raise ValueError(
+                    f"retry_topic {name} has the records of topic {each.place.topic} for group "
+                    f"{each.place.group}: name another one for topic {topic} and group {group}"
+                )
         place = Place(topic, group, name, ordered)
         rules = Rules(retry_on, dead_letter_on, give_back_on, retry_in)
         self.topic(name, kind="fifo" if ordered else None)
@@ -142,7 +147,7 @@ class KafkaApp(App):
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finished = True
             if is_ready.done() and not working.done():
-                finished = await self._consume(asked, working, ending, grace)
+                finished = await self._consume(worker, asked, working, ending, grace)
             ending.set()
             return await working and finished
         finally:
@@ -155,6 +160,7 @@ class KafkaApp(App):
 
     async def _consume(
         self,
+        worker: Worker,
         asked: "asyncio.Task[Any]",
         working: "asyncio.Task[bool]",
         ending: asyncio.Event,
@@ -162,6 +168,8 @@ class KafkaApp(App):
     ) -> bool:
         """Feed the listeners from Kafka until asked to end; tell whether all was finished."""
         lanes = [self._lanes(bridge) for bridge in self._bridges]
+        feeds = [each.feed for each in lanes if each.feed is not None]
+        worker.heed(lambda: "; ".join(filter(None, (each.trouble for each in feeds))))
         with ExitStack() as served:
             for (bridge, made), its in zip(self._bridges.items(), lanes, strict=True):
                 served.enter_context(made._served(bridge, its))

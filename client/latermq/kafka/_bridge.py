@@ -10,6 +10,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from time import monotonic
 from typing import Any, NamedTuple
@@ -30,7 +31,7 @@ from latermq.kafka._record import (
     Record,
     message_group_of,
     message_of,
-    record_of,
+    owned_record_of,
 )
 from latermq.kafka._republish import Republisher
 from latermq.message import Message
@@ -72,6 +73,7 @@ class Bridge:
         self.detours = Detours(BrokersLane(place, client)) if place.ordered else None
         self.figures = Figures(monotonic)  # of attempts at Kafka
         self.behind = 0  # handed over without one: their key waits at LaterMQ
+        self._strangers: set[tuple[str, str]] = set()  # topics and groups of records not its own
         self._judge = Judge(rules)
         self._client = client
         self._republisher = republisher
@@ -110,10 +112,14 @@ class Bridge:
     async def again(self, delivery: Delivery) -> None:
         """Do with a record that LaterMQ brings what is to be done. Raises what the handler does."""
         try:
-            record = record_of(delivery.body, delivery.properties, delivery.attempt)
+            record, group = owned_record_of(delivery.body, delivery.properties)
         except BadRecordError as error:
             await delivery.dead_letter(str(error), error)
             return
+        if record.topic != self.place.topic or group not in ("", self.place.group):
+            self._pass_over(record, group)
+            return
+        record = replace(record, attempt=delivery.attempt)
         first = FirstFailure.of(delivery.properties)
         if first is not None and delivery.attempt == 1 and await self._only_told(delivery, first):
             return
@@ -123,6 +129,17 @@ class Bridge:
         made = 1 if first is None else first.counted
         attempt = 1 if made >= delivery._settler.retry.max_attempts else made + 1  # 1: redriven
         await self._republisher.write(record, self.place.group, attempt)
+
+    def _pass_over(self, record: Record, group: str) -> None:
+        """Acknowledge another group's record for this group alone: its own group has it, too."""
+        if (record.topic, group) not in self._strangers:
+            self._strangers.add((record.topic, group))
+            log.warning(
+                "%s has records of topic %s for group %s: passed over by %s, for they are not its "
+                "own. Give each group and topic a retry_topic of its own",
+                self.place.retry_topic, record.topic, group, self.place.group,
+                extra={"topic": record.topic, "group": group},
+            )  # fmt: skip
 
     async def _only_told(self, delivery: Delivery, first: FirstFailure) -> bool:
         """Tell the broker of the attempt at Kafka; False: it knows, and the next one begins.

@@ -12,9 +12,11 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
+from time import monotonic
 from typing import Any, Final, Protocol, TypeAlias
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 log = logging.getLogger("latermq.kafka")
 
@@ -22,6 +24,24 @@ Raw: TypeAlias = Any  # confluent_kafka.Message
 
 POLL_S: Final = 0.1
 BATCH: Final = 200
+FAREWELL_S_MAX: Final = 15.0  # of a farewell to a Kafka that does not answer
+ASK_EVERY_S: Final = 5.0  # between two questions whether Kafka is back
+ASK_S_MAX: Final = 1.0  # of one of them
+# Nobody but the user can say where to begin: `auto.offset.reset` is "error".
+ENDS: Final = frozenset([KafkaError._AUTO_OFFSET_RESET])
+AWAY: Final = frozenset(
+    [
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._AUTHENTICATION,
+        KafkaError._RESOLVE,
+        KafkaError._SSL,
+        KafkaError._TRANSPORT,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    ]
+)
 HELD_MAX: Final = 500  # by one lane; then its partition is paused
 HELD_MIN: Final = 100  # and here it goes on
 MAX_POLL_INTERVAL: Final = "max.poll.interval.ms"
@@ -60,8 +80,15 @@ def settings_of(kafka: Mapping[str, Any], group: str) -> dict[str, Any]:
 class Feed:
     """One consumer of Kafka. Made in the event loop, whose lanes it feeds from `start` on."""
 
-    def __init__(self, settings: Mapping[str, Any], topic: str, lanes: Lanes) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        topic: str,
+        lanes: Lanes,
+        farewell_s: float = FAREWELL_S_MAX,
+    ) -> None:
         self._topic = topic
+        self._farewell_s = farewell_s
         self._lanes = lanes
         self._loop = asyncio.get_running_loop()
         self._settings = dict(settings)
@@ -73,6 +100,9 @@ class Feed:
         self._paused: set[int] = set()
         self._done: deque[tuple[int, int]] = deque()  # partitions, and offsets behind what is done
         self._reported: set[int] = set()  # codes of errors that are in the log
+        self.trouble = ""  # why nothing is read; "": nothing is known to be in the way
+        self._asked_s = 0.0  # when Kafka was last asked whether it is back
+        self._ended = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name=f"kafka {topic}", daemon=True)
 
     def start(self) -> None:
@@ -85,10 +115,22 @@ class Feed:
         self._done.append((partition, offset + 1))
 
     async def stop(self) -> None:
-        """Commit what is done, and leave the group."""
+        """Commit what is done, and leave the group; of a Kafka that is silent, wait a while only.
+
+        Its group then learns by the session's time-out that this consumer has gone, and what was
+        not committed comes again.
+        """
         self._stopping.set()
-        if self._thread.is_alive():
-            await asyncio.to_thread(self._thread.join)
+        if not self._thread.is_alive():
+            return
+        try:
+            async with asyncio.timeout(self._farewell_s):
+                await self._ended.wait()
+        except TimeoutError:
+            log.warning(
+                "Kafka has not answered for %g s: its group of topic %s is left without a word",
+                self._farewell_s, self._topic,
+            )  # fmt: skip
 
     def _run(self) -> None:
         consumer = self._consumer
@@ -104,6 +146,8 @@ class Feed:
         finally:
             self._store(consumer)
             consumer.close()
+            with suppress(RuntimeError):  # the loop is closed: nobody waits
+                self._loop.call_soon_threadsafe(self._ended.set)
 
     def _turn(self, consumer: Any) -> None:
         behind = not self._taken.wait(POLL_S)
@@ -115,6 +159,9 @@ class Feed:
                 self._taken.clear()
                 self._loop.call_soon_threadsafe(self._arrived, good)
                 self._reported.clear()
+                self.trouble = ""
+        if self.trouble:
+            self._ask(consumer)
         self._regulate(consumer, shut=behind or self._lanes.paused)
         self._store(consumer)
 
@@ -136,12 +183,25 @@ class Feed:
         error = message.error()
         if error is None:
             return False
-        if error.fatal():
+        if error.fatal() or error.code() in ENDS:
             raise KafkaException(error)
+        if error.code() in AWAY:
+            self.trouble = f"Kafka, topic {self._topic}: {error.str()}"
         if error.code() not in self._reported:
             self._reported.add(error.code())
             log.warning("Kafka, topic %s: %s", self._topic, error.str())
         return True
+
+    def _ask(self, consumer: Any) -> None:
+        """Find out, now and then, whether Kafka is back: a topic without news would not show it."""
+        if monotonic() - self._asked_s < ASK_EVERY_S:
+            return
+        self._asked_s = monotonic()
+        try:
+            consumer.list_topics(self._topic, timeout=ASK_S_MAX)
+        except KafkaException:
+            return
+        self.trouble = ""
 
     def _regulate(self, consumer: Any, *, shut: bool) -> None:
         """Read no more of partitions whose lanes hold much.

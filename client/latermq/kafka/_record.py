@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
+from string import ascii_letters, digits
 from typing import Any, Final, TypeAlias
 
 from latermq.message import Message
@@ -82,6 +83,20 @@ def without_ours(headers: Iterable[Header]) -> tuple[Header, ...]:
     return tuple(each for each in headers if each[0] not in (GROUP_HEADER, ATTEMPT_HEADER))
 
 
+def retry_topic_of(topic: str, group: str) -> str:
+    """Name the topic of LaterMQ that keeps a group's records of a topic of Kafka.
+
+    The last dash stands between the two: of no two pairs the names are equal. What a name of
+    LaterMQ may not have, and a dash in the group's, is written as in a URL: `%2D`.
+    """
+    return f"{_quoted(topic, '-')}-{_quoted(group, '')}"
+
+
+def _quoted(name: str, allowed: str) -> str:
+    plain = f"{ascii_letters}{digits}_{allowed}"
+    return "".join(chr(byte) if chr(byte) in plain else f"%{byte:02X}" for byte in name.encode())
+
+
 def message_group_of(record: Record) -> str:
     """Name what keeps the order: the key; a record without one is in order with nothing."""
     if record.key is None:
@@ -116,6 +131,12 @@ def message_of(
 
 def record_of(body: bytes, properties: Mapping[str, str], attempt: int) -> Record:
     """Take the record out of its message. Raises BadRecordError: there is none."""
+    record, _ = owned_record_of(body, properties)
+    return replace(record, attempt=attempt)
+
+
+def owned_record_of(body: bytes, properties: Mapping[str, str]) -> tuple[Record, str]:
+    """Do as `record_of`, and name the group that the record is for; "": no line names one."""
     line = properties.get(RECORD_PROPERTY, "")
     try:
         if line == IN_BODY:
@@ -123,8 +144,9 @@ def record_of(body: bytes, properties: Mapping[str, str], attempt: int) -> Recor
             if not newline:
                 raise BadRecordError("its body does not hold a record")
             line = head.decode("ascii")
-        return replace(_read(json.loads(line), body), attempt=attempt)
-    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        fields = json.loads(line)
+        return _read(fields, body), _of_type(str, fields.get("group", ""))
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         why = f"property {RECORD_PROPERTY} or the body is no record of Kafka: {error!r}"
         raise BadRecordError(why) from error
 

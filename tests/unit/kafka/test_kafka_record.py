@@ -1,10 +1,11 @@
 """Any record of Kafka, into a message and out again; and what is told of its first attempt."""
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from latermq._values.failure import describe
@@ -19,6 +20,7 @@ from latermq.kafka._record import (
     message_group_of,
     message_of,
     record_of,
+    retry_topic_of,
 )
 
 DATA = st.none() | st.binary(max_size=40) | st.binary(min_size=8_000, max_size=8_001)
@@ -104,3 +106,16 @@ def test_a_first_failure_is_told_whole(after: timedelta | None) -> None:
 def test_a_first_failure_that_cannot_be_read_is_none(line: str) -> None:
     assert FirstFailure.of({FAILURE_PROPERTY: line}) is None
     assert FirstFailure.of({}) is None
+
+
+@given(st.text(min_size=1), st.text(min_size=1), st.text(min_size=1), st.text(min_size=1))
+@example("orders", "eu-billing", "orders-eu", "billing")
+@example("a.b", "c", "a_b", "c")
+@example("a", "%2D", "a", "-")
+def test_no_two_pairs_have_one_retry_topic(
+    topic: str, group: str, other_topic: str, other_group: str
+) -> None:
+    assume((topic, group) != (other_topic, other_group))
+    one, other = retry_topic_of(topic, group), retry_topic_of(other_topic, other_group)
+    assert one != other
+    assert re.fullmatch(r"[a-zA-Z0-9_%-]+", one)

@@ -125,9 +125,18 @@ class Raw:
 def test_two_listeners_do_not_share_what_waits_at_latermq() -> None:
     """What one failed at would come to the other."""
     app = KafkaApp({"bootstrap.servers": "127.0.0.1:1"})
-    app.kafka_listener("new.orders", group="billing")(bill)
-    with pytest.raises(ValueError, match="has a listener of topic new_orders-billing"):
-        app.kafka_listener("new_orders", group="billing")(bill)
+    made = [
+        app.kafka_listener(topic, group=group)(bill)
+        for topic, group in (
+            ("orders", "billing"), ("new.orders", "billing"), ("new_orders", "billing"),
+            ("orders", "eu-billing"), ("orders-eu", "billing"), ("orders", "eu%2Dbilling"),
+        )
+    ]  # fmt: skip
+    names = [each.retry_topic for each in made]
+    assert names[:2] == ["orders-billing", "new%2Eorders-billing"]
+    assert len(set(names)) == len(names)
+    with pytest.raises(ValueError, match="retry_topic orders-billing has the records of topic ord"):
+        app.kafka_listener("cups", group="tea", retry_topic="orders-billing")(bill)
 
 
 async def test_partitions_with_nothing_in_hand_go_without_a_warning(
