@@ -370,7 +370,7 @@ async def test_only_what_was_committed_is_handled_however_it_was_compressed(shop
     async with shop.working():
         seen = await shop.until(7)
     values = [each.value for each in seen]
-    assert sorted(each for each in values if each != huge) == sorted({b"committed", *codecs})
+    assert {each for each in values if each != huge} == {b"committed", *codecs}
     assert values.count(huge) == 2
     assert shop.committed(partition=1) == 5
 
