@@ -170,7 +170,7 @@ class RollForward:
     def _kept_longer(self, segment: Segment, survey: _Survey) -> Iterator[int]:
         """Find the plain entries that are left in queues, topic by topic."""
         state = self._state
-        moved = found = 0
+        moved = plain_count = 0
         begun_ms, written_ms = self._times.begun_ms(segment), self._times.written_ms(segment)
         for key in state.store.queue_keys():
             yield LOOK_COST
@@ -187,9 +187,9 @@ class RollForward:
                     own = not entry.flags and entry.length
                     if own and segment.base <= entry.position < segment.end:
                         survey.at(entry.position, entry.length).entries.append((key, offset))
-                        found += 1
+                        plain_count += 1
                     offset += 1
-                if found and moved + found > self.moved_entries_max:
+                if plain_count and moved + plain_count > self.moved_entries_max:
                     survey.live_bytes += segment.size
                 yield SLICE * LOOK_COST
                 if state.catalog.topic_by_id(key[0]) is None:
