@@ -12,7 +12,10 @@ from latermq_broker.errors import LaterMQError
 from support.store_rig import StoreRig
 from support.torn_files import SHORT_WRITE, Fault, TornFiles
 
-ERRORS: Final = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "short write": SHORT_WRITE}
+ERRORS: Final = {
+    "EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "EMFILE": errno.EMFILE, "EROFS": errno.EROFS,
+    "short write": SHORT_WRITE,
+}  # fmt: skip
 CALLS_MAX: Final = 400
 
 
