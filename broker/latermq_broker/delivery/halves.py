@@ -136,6 +136,8 @@ class HalfMessages:
         self._ended_max = ended_max
         self._checks_max = checks_max
         self._halves: dict[int, HalfMessage] = {}  # by `first`, the oldest first
+        self._named: dict[int, list[int]] = {}  # hash of the message id → `first`, the newest last
+        self._ended_named: dict[int, int] = {}  # of those that ended: the last
         self._moved: dict[int, int] = {}  # position → `first`, of those rolled forward
 
     def __len__(self) -> int:
@@ -147,6 +149,13 @@ class HalfMessages:
     def get(self, first: int) -> HalfMessage | None:
         return self._halves.get(first)
 
+    def named(self, id_hash: int, topic_id: int) -> int:
+        """Find `first` of the newest with this message id: PENDING in the topic, ended, or 0."""
+        for first in reversed(self._named.get(id_hash, [])):
+            if self._halves[first].topic_id == topic_id:
+                return first
+        return self._ended_named.get(id_hash, 0)
+
     def at(self, position: int) -> HalfMessage | None:
         """Find the half message that lies at a position now; None: none does."""
         half = self._halves.get(self._moved.get(position, position))
@@ -155,6 +164,7 @@ class HalfMessages:
     def add(self, half: HalfMessage) -> None:
         assert half.first not in self._halves
         self._halves[half.first] = half
+        self._named.setdefault(half.id_hash, []).append(half.first)
         self.counts[half.topic_id] = self.counts.get(half.topic_id, 0) + 1
         if half.position != half.first:
             self._moved[half.position] = half.first
@@ -183,6 +193,10 @@ class HalfMessages:
     def end(self, half: HalfMessage, state: HalfState) -> None:
         count_up(self.senders, half.sender, -1)
         del self._halves[half.first]
+        named = self._named[half.id_hash]
+        named.remove(half.first)
+        if not named:
+            del self._named[half.id_hash]
         self._moved.pop(half.position, None)
         self.deadlines.disarm(half.first)
         self.in_vain.pop(half.first, None)
@@ -195,8 +209,11 @@ class HalfMessages:
 
     def remember(self, first: int, state: HalfState, id_hash: int) -> None:
         self.ended[first] = (state, id_hash)
+        self._ended_named[id_hash] = first
         if len(self.ended) > self._ended_max:
-            self.ended.popitem(last=False)
+            oldest, (_, oldest_hash) = self.ended.popitem(last=False)
+            if self._ended_named.get(oldest_hash) == oldest:
+                del self._ended_named[oldest_hash]
 
     def wait(self, half: HalfMessage, until_ms: int) -> None:
         """Let a half whose check is due wait for a producer, but not beyond `until_ms`."""

@@ -115,7 +115,8 @@ def test_what_is_no_transaction_of_that_message_and_topic() -> None:
     end = rig.engine.transactions.end
     for topic, name, message_id in (
         ("orders", "", "m-1"),
-        ("orders", "m-1", "m-1"),
+        ("orders", "m-2", "m-1"),
+        ("mails", "m-1", "m-1"),
         ("orders", "t-0", "m-1"),
         ("orders", "t-" + "x" * 100, "m-1"),
         ("orders", sent.transaction_id, "m-2"),

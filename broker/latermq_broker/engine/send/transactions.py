@@ -122,7 +122,7 @@ class Transactions:
         Raises InvalidTransactionIdError: unknown, another message's or topic's, or it has the
         contrary end already.
         """
-        first = parse_transaction_id(name)
+        first = self._first(topic, name)
         half = None if first is None else self._halves.get(first)
         state, id_hash = HalfState.PENDING, 0
         if half is not None:
@@ -147,6 +147,12 @@ class Transactions:
             else:
                 self.roll_back(half, CAUSE_PRODUCER, now_ms)
         return end
+
+    def _first(self, topic: str, name: str) -> int | None:
+        """Find `first` by a transaction id: the message id, or `t-…` as operators use it."""
+        owner = self._state.catalog.topic(topic)
+        named = self._halves.named(hash64(name), owner.id) if owner is not None else 0
+        return named or parse_transaction_id(name)
 
     def commit(self, half: HalfMessage, now_ms: int) -> None:
         """Put it into a queue of its topic, which exists; of a message group, behind those there.

@@ -30,7 +30,9 @@ class Outlived:
 
     def deleted(self, group: str) -> None:
         """Note who reads a group that was deleted just now."""
-        clients = frozenset(self._sessions.readers(group) | self._lite.readers(group))
+        declared = {each.client_id for each in self._sessions.all() if each.group == group}
+        noted = self._sessions.filters.readers(group) | self._lite.readers(group)
+        clients = frozenset(declared | noted)
         if not clients:
             return
         self._groups[group] = clients

@@ -226,11 +226,6 @@ class Sessions:
         self._held_bytes += session.held_bytes
         self._held_by_connection[session.connection_id] += session.held_bytes
 
-    def readers(self, group: str) -> set[str]:
-        """Return the client ids that read the group, by their settings or their receives."""
-        named = {each.client_id for each in self._sessions.values() if each.group == group}
-        return named | self.filters.readers(group)
-
     def receives(
         self,
         client_id: str,

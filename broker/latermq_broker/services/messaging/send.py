@@ -168,7 +168,15 @@ class SendService:
         return self._sent(outgoing, send(outgoing, now_ms, caller.call.user))
 
     def _sent(self, outgoing: Sequence[Outgoing], sent: Sequence[Sent]) -> Later[bytes]:
-        """Tell where the messages are, once they are stored as was promised."""
+        """Tell where the messages are, once they are stored as was promised.
+
+        The transaction id of a half message is its message id, as in what is delivered of it.
+        """
+        if any(each.transaction_id for each in sent):
+            sent = [
+                each._replace(transaction_id=message.message_id)
+                for each, message in zip(sent, outgoing, strict=True)
+            ]
         if self._shards is not None:
             sent = [
                 each._replace(

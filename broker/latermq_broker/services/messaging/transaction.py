@@ -128,9 +128,6 @@ class TransactionService:
                     check = transactions.check(first, now_ms)
                     if check is None:
                         continue  # damaged, given up
-                    if self._shards is not None:
-                        named = self._shards.handle(check.transaction_id)
-                        check = check._replace(transaction_id=named)
                     asked = self._ask(topic, ring, sender, check)
                     if asked is None:
                         unreached.add(sender)  # the others of the topic may be asked about theirs
@@ -154,7 +151,8 @@ class TransactionService:
     def _ask(self, topic: str, ring: Ring, sender: str, check: OrphanCheck) -> Session | None:
         """Ask one of the ring; None: nobody reads."""
         for session in self._candidates(ring, sender, check.asked_client):
-            command = orphan_command(_resource(session, topic), check)
+            shown = str if self._shards is None else self._shards.handle
+            command = orphan_command(_resource(session, topic), check, shown)
             if self._sessions.push(session.client_id, command, unread_max=UNREAD_MAX):
                 self._turn += 1
                 log.debug(

@@ -1,6 +1,6 @@
 """What is stored → its parts by name, for those who show messages: listings, the bulk read."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Final
 
@@ -113,15 +113,19 @@ class StoredMessage:
 
 
 def orphan_command(
-    topic: definition_pb2.Resource, check: OrphanCheck
+    topic: definition_pb2.Resource, check: OrphanCheck, shown: Callable[[str], str] = str
 ) -> service_pb2.TelemetryCommand:
-    """Ask how a transaction ended, with the whole half message."""
+    """Ask how a transaction ended, with the whole half message.
+
+    Args:
+        shown: what clients are given for its transaction id, which is the message id.
+    """
     command = service_pb2.TelemetryCommand()
     orphan = command.recover_orphaned_transaction_command
-    orphan.transaction_id = check.transaction_id
     orphan.message.ParseFromString(check.rest)
     orphan.message.topic.CopyFrom(topic)
     orphan.message.system_properties.ParseFromString(check.sys)
+    orphan.transaction_id = shown(orphan.message.system_properties.message_id)
     return command
 
 

@@ -85,8 +85,7 @@ async def test_a_half_message_is_answered_with_its_transaction() -> None:
         response = await broker.send(half("m-1"), half("m-2"))
         first, second = response.entries
         assert (first.message_id, second.message_id) == ("m-1", "m-2")
-        assert first.transaction_id.startswith("t-")
-        assert first.transaction_id != second.transaction_id
+        assert (first.transaction_id, second.transaction_id) == ("m-1", "m-2")
         assert (first.offset, first.recall_handle) == (0, "")
         assert (await broker.receive()).bodies == []
         assert await ended(broker, first.transaction_id, COMMIT) == Code.OK
@@ -94,6 +93,7 @@ async def test_a_half_message_is_answered_with_its_transaction() -> None:
         (delivered,) = received.messages
         system = delivered.system_properties
         assert (delivered.body, system.message_id, system.tag) == (b"body", "m-1", "paid")
+        assert delivered.user_properties["__transactionId__"] == first.transaction_id
         assert system.delivery_attempt == 1
 
 
@@ -153,7 +153,8 @@ async def test_who_asks_for_nothing_changes_nothing() -> None:
         ({"message_id": "m-2"}, Code.INVALID_TRANSACTION_ID),
         ({"transaction_id": ""}, Code.INVALID_TRANSACTION_ID),
         ({"transaction_id": "  "}, Code.INVALID_TRANSACTION_ID),
-        ({"transaction_id": "m-1"}, Code.INVALID_TRANSACTION_ID),
+        ({"transaction_id": "m-2"}, Code.INVALID_TRANSACTION_ID),
+        ({"transaction_id": "old form"}, Code.OK),
         ({"transaction_id": "t-8"}, Code.INVALID_TRANSACTION_ID),
         ({"resolution": 7}, Code.BAD_REQUEST),
         ({"message_id": ""}, Code.OK),
@@ -162,6 +163,9 @@ async def test_who_asks_for_nothing_changes_nothing() -> None:
 async def test_codes_of_an_end(fields: dict[str, Any], code: int) -> None:
     async with Messaging() as broker:
         (name,) = await begun(broker, half())
+        if fields.get("transaction_id") == "old form":
+            (open_half,) = broker.engine._state.halves
+            fields = {"transaction_id": f"t-{open_half.first:x}"}
         wanted = {"topic": resource("orders"), "message_id": "m-1", "resolution": COMMIT}
         request = service_pb2.EndTransactionRequest(
             **cast(Any, {"transaction_id": name} | wanted | fields)
@@ -207,7 +211,7 @@ async def test_half_messages_among_others_stay_half() -> None:
             plain.system_properties.message_type = definition_pb2.NORMAL
             assert (await broker.send(plain)).entries[0].transaction_id == f"m-{n}"
             (name,) = await begun(broker, half(f"h-{n}"))
-            assert name.startswith("t-")
+            assert name == f"h-{n}"
         received = await broker.receive()
         ids = [one.system_properties.message_id for one in received.messages]
         assert ids == ["m-0", "m-1", "m-2", "m-3"]
@@ -292,3 +296,13 @@ async def test_a_round_is_bounded_in_bytes() -> None:
             patch.setattr("latermq_broker.services.messaging.transaction.CHECK_BYTES_MAX", 100_000)
             broker.transactions.check_orphans()
         assert len(await producer.asked()) == 2
+
+
+async def test_of_two_with_one_message_id_the_newest_ends_first_and_each_ends() -> None:
+    async with Messaging() as broker:
+        for _ in range(2):
+            await begun(broker, half())
+        assert await ended(broker, "m-1", COMMIT) == Code.OK
+        assert await ended(broker, "m-1", COMMIT) == Code.OK
+        assert await ended(broker, "m-1", COMMIT) == Code.OK  # a repeat
+        assert len((await broker.receive()).messages) == 2
