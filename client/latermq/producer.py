@@ -40,7 +40,7 @@ log = logging.getLogger("latermq.client")
 Result = TypeVar("Result")
 
 TRIES: Final = 3
-DELAY_LEVELS: Final = range(1, 19)
+DELAY_LEVEL_MAX: Final = 999_999_999  # as a broker takes it; above its last step it is that step
 # Nothing is known about what became of these, or another broker may have room; a repeated send has
 # the same message id.
 WORTH_ANOTHER_TRY: Final = (UnavailableError, RequestTimeoutError, ServerError, DiskFullError)
@@ -98,7 +98,8 @@ class Producer:
         message may be stored twice; after a second or more where the broker is overloaded.
 
         Args:
-            delay_level: 1 to 18, of the broker's ladder; for all messages of the call.
+            delay_level: from 1, of the broker's ladder of 18; more is its last step. For all
+                messages of the call.
         Raises:
             TopicNotFoundError: and it is not created on use.
             MessageTooLargeError, IllegalMessageError: refused, by us or by the broker.
@@ -317,8 +318,7 @@ async def within(limit: timedelta, work: Coroutine[Any, Any, Result]) -> Result:
 
 def _check_level(level: int, messages: Sequence[Message]) -> None:
     arguments.whole("delay_level", level)
-    if level not in DELAY_LEVELS:
-        known = f"{DELAY_LEVELS[0]} to {DELAY_LEVELS[-1]}"
-        raise ValueError(f"delay_level must be {known}, not {level}")
+    if not 1 <= level <= DELAY_LEVEL_MAX:
+        raise ValueError(f"delay_level must be 1 to {DELAY_LEVEL_MAX}, not {level}")
     if any(m.deliver_at is not None or m.delay is not None for m in messages):
         raise ValueError("give delay_level or a time, not both")
