@@ -241,6 +241,10 @@ unit: $(READY) ## tests without a socket or a sleep
 property: $(READY) ## the core against models, by hypothesis
 	$(PYTEST) --numprocesses=auto -o timeout=300 tests/property
 
+.PHONY: worker-model
+worker-model: $(READY) ## the SDK's worker against a broker of leases: ROUNDS=10000 histories from SEED=1 on
+	PYTHONPATH=$(TESTS_PATH) $(BIN)/python -m property.test_worker_model $(SEED) $(ROUNDS)
+
 # SEED has a default for others; here a new one is drawn unless it was asked for.
 SECONDS ?= 600
 .PHONY: models

@@ -132,7 +132,7 @@ class Delivery(Received):
 
     __slots__ = (
         "_began_s", "_endpoints", "_handle", "_outcome", "_settler", "_since_s", "_taken_s",
-        "_until", "_verb", "_verdict",
+        "_told_lost", "_until", "_verb", "_verdict",
     )  # fmt: skip
 
     def __init__(self, arrival: Arrival, endpoints: Endpoints, settler: Settler) -> None:
@@ -147,6 +147,7 @@ class Delivery(Received):
         self._verdict = Verdict()
         self._since_s = self._taken_s = 0.0  # of the loop's time: when it came, was handed out
         self._until: Until | None = None
+        self._told_lost = False
 
     @property
     def group(self) -> str:

@@ -386,6 +386,8 @@ class PushConsumer:
                 len(late), extra={"count": len(late)},
             )  # fmt: skip
             await give_all_back([each for each, by in self._in_hand.items() if by in late])
+        # What was on its way back has no task any more.
+        await give_all_back([d for d in self._identities.held() if d not in self._in_hand])
         await self._identities.leave()
         self._ends.set()
 

@@ -26,7 +26,7 @@ class _Selector(selectors.SelectSelector):
         ready = super().select(0)
         if not ready:
             assert timeout is not None, "everything waits and no timer is set"
-            self.elapsed_us += round(timeout * 1_000_000)
+            self.elapsed_us += round(timeout * 1_000_000) or timeout > 0
         return ready
 
 

@@ -9,6 +9,7 @@ from contextvars import copy_context
 from datetime import timedelta
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from latermq._connection.silence import STANDSTILL_S
 from latermq._connection.tasks import Tasks
 from latermq._consuming.inbox import Inbox
 from latermq._consuming.settle import end_all, give_all_back
@@ -305,8 +306,19 @@ class Calls:
         if self._workers.cancelled:
             raise asyncio.CancelledError from outcome
 
+    async def _too_late(self, deliveries: Sequence[Delivery]) -> bool:
+        """Give back what was handed out before this process stood still; tell whether it did."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - deliveries[0]._taken_s <= STANDSTILL_S:
+            return False
+        for each in deliveries:
+            await each._settler.return_it(each, quietly=True)
+        return True
+
     async def _consume(self, listener: Listener, delivery: Delivery) -> None:
         async with delivery:
+            if await self._too_late((delivery,)):
+                return
             try:
                 result = await failing_if_ended(_called(listener, delivery))
             except Exception as error:
@@ -324,6 +336,8 @@ class Calls:
         began_s = asyncio.get_running_loop().time()
         try:
             try:
+                if await self._too_late(deliveries):
+                    return
                 done = await failing_if_ended(listener(deliveries))
                 self._refuse_if_cancelled()
                 if done < count:

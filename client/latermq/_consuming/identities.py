@@ -78,6 +78,7 @@ class Identity:
         self._withdraw = withdraw
         self._tasks = Tasks()
         self._stale: set[Endpoints] = set()  # not heard for too long
+        self._heard_again_s: dict[Endpoints, float] = {}  # after that, by the loop's clock
         self._held: dict[Delivery, Window] = {}
         self._idle = asyncio.Event()
         self._idle.set()
@@ -86,6 +87,10 @@ class Identity:
     def held_count(self) -> int:
         """Count the deliveries received and not settled."""
         return len(self._held)
+
+    def held(self) -> list[Delivery]:
+        """List the deliveries received and not settled."""
+        return list(self._held)
 
     async def start(self) -> None:
         """Begin to receive. Raises what `Assignment.start` does."""
@@ -112,8 +117,8 @@ class Identity:
         self._held[delivery] = receiver.window
         self._idle.clear()
         self._tell_arrived(self, delivery, arrival.damage)
-        if delivery._endpoints in self._stale:
-            self._doubt(delivery._endpoints)  # it was on its way as long
+        if self._is_old(delivery._endpoints, receiver.began_s):
+            self._doubt(delivery._endpoints)
 
     def _left(self, delivery: Delivery, outcome: Outcome) -> None:
         self._held.pop(delivery).leave(len(delivery.body))
@@ -143,6 +148,17 @@ class Identity:
     def _heard_again(self, endpoints: Endpoints) -> None:
         self._stand_still(endpoints)
         self._stale.discard(endpoints)
+        self._heard_again_s[endpoints] = asyncio.get_running_loop().time()
+
+    def _is_old(self, endpoints: Endpoints, began_s: float) -> bool:
+        """Tell whether a reply may have been on its way while this process stood still.
+
+        Args:
+            began_s: when its receive began.
+        """
+        if began_s < self._heard_again_s.get(endpoints, 0.0):
+            return True
+        return self.session.silence.is_stale(endpoints)
 
     def _silent(self, endpoints: Endpoints) -> None:
         self._doubt(endpoints)
@@ -193,6 +209,10 @@ class Identities:
     async def start(self) -> None:
         """Begin to receive. Raises what `Assignment.start` does."""
         await self.present.start()
+
+    def held(self) -> list[Delivery]:
+        """List what is received and not settled, under any identity."""
+        return [each for identity in self._identities for each in identity.held()]
 
     def look(self) -> None:
         """Withdraw what may be leased no more, because this process stood still."""

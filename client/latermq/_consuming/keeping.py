@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Final
 
 from latermq._connection.outages import log_failure
+from latermq._consuming.settle import tell_lost
 from latermq._values import arguments
 from latermq.delivery import Delivery, Outcome, Until
 from latermq.errors import InvalidReceiptHandleError, LaterMQError
@@ -76,10 +77,7 @@ class Keeping:
             await delivery._settler.extend(delivery, timedelta(seconds=max(left_s, 0)))
         except InvalidReceiptHandleError:
             if delivery._outcome is Outcome.LOST:
-                log.warning(
-                    "message %s of topic %s: its lease was lost before its end; it comes again",
-                    delivery.message_id, delivery.topic, extra=about,
-                )  # fmt: skip
+                tell_lost(delivery)
         except LaterMQError as error:
             log_failure(log, "lease not bounded yet", error, **about)
         else:

@@ -95,6 +95,10 @@ class Pulling:
 
     stands_still = False  # it has one identity
 
+    def held(self) -> list[Delivery]:
+        """List what has to be given back: nothing."""
+        return []
+
     def look(self) -> None:
         """Do nothing: there are no leases."""
 

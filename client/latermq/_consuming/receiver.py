@@ -61,6 +61,7 @@ class Receiver:
         self._broken = broken
         self._heard_s: float | None = None  # when the one under way began, or its reply went on
         self._ending = False
+        self.began_s = 0.0  # of the receive under way, by the loop's clock
 
     def end(self) -> float:
         """Receive no more; return for how many seconds a reply may still be on its way.
@@ -80,7 +81,7 @@ class Receiver:
             room = await self.window.wait_for_room()
             if self._ending:
                 return
-            self._heard_s = began = loop.time()
+            self._heard_s = self.began_s = began = loop.time()
             try:
                 count = await self._receive(room)
             except LaterMQError as error:

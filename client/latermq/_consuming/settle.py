@@ -114,11 +114,7 @@ class LeaseSettler(Verbs):
             except InvalidReceiptHandleError:
                 if delivery._outcome is not Outcome.LOST:
                     return  # a verb before this one settled it
-                log.log(
-                    level,
-                    "message %s of topic %s: its lease was lost before its end; it comes again",
-                    delivery.message_id, delivery.topic, extra=about,
-                )  # fmt: skip
+                tell_lost(delivery, level)
                 break
             except ClosedError:
                 break
@@ -134,6 +130,19 @@ class LeaseSettler(Verbs):
         if delivery._outcome is None:
             self._unheard()
         self._left(delivery, Outcome.LOST)
+
+
+def tell_lost(delivery: Delivery, level: int = logging.WARNING) -> None:
+    """Log that a lease was lost, once."""
+    if delivery._told_lost:
+        return
+    delivery._told_lost = True
+    log.log(
+        level,
+        "message %s of topic %s: its lease was lost before its end; it comes again",
+        delivery.message_id, delivery.topic,
+        extra={"topic": delivery.topic, "message_id": delivery.message_id},
+    )  # fmt: skip
 
 
 async def end_all(deliveries: Sequence[Delivery], done: int, error: Exception | None) -> None:

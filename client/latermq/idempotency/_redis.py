@@ -13,6 +13,7 @@ import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from uuid import uuid4
 
@@ -72,6 +73,7 @@ class _Claim(NamedTuple):
     key: str
     name: str  # in Redis
     token: str
+    began_s: float  # by the monotonic clock
 
 
 class RedisDone:
@@ -174,7 +176,9 @@ class RedisDone:
         if waits is not self._waits:
             wanted = "once_async" if self._waits else "once"
             raise TypeError(f"this client is {type(self._redis)!r}: use `{wanted}` with it")
-        return _Claim(key, f"{self._prefix}:{self.group}:{key}", uuid4().hex)
+        # The separator is escaped, for "a:b" + "c" is not "a" + "b:c".
+        group = self.group.replace("%", "%25").replace(":", "%3A")
+        return _Claim(key, f"{self._prefix}:{group}:{key}", uuid4().hex, monotonic())
 
     @contextmanager
     def _looking(self) -> Iterator[None]:
@@ -208,8 +212,14 @@ class RedisDone:
         return True
 
     def _finished(self, claim: _Claim, before: Any) -> None:
-        """Warn of work that took longer than its lease: nothing kept others from it."""
-        if _text(before) != claim.token:
+        """Warn of work that took longer than its lease: nothing kept others from it.
+
+        While the lease lasts a mark that says "done" is this call's own, sent again by the client
+        of Redis because the answer was lost.
+        """
+        mark = _text(before)
+        within = monotonic() - claim.began_s < self._lease_ms / 1000
+        if mark != claim.token and not (mark == DONE and within):
             log.warning(
                 "the lease of %s for %s was over before its work, which may have been done by "
                 "another worker, too: have a lease that is longer than %g s",
