@@ -38,7 +38,7 @@ from latermq._values.endpoints import Endpoints
 from latermq._wire.messages import Arrival
 from latermq.backoff import RECONNECT_BACKOFF
 from latermq.delivery import Delivery, Outcome
-from latermq.errors import LaterMQError
+from latermq.errors import ClosedError, LaterMQError
 
 log = logging.getLogger("latermq.client")
 
@@ -208,7 +208,13 @@ class Identities:
 
     async def start(self) -> None:
         """Begin to receive. Raises what `Assignment.start` does."""
-        await self.present.start()
+        identity = self.present
+        try:
+            await identity.start()
+        except ClosedError:
+            if identity is self.present:
+                raise
+            # Its connection broke meanwhile, and its successor receives.
 
     def held(self) -> list[Delivery]:
         """List what is received and not settled, under any identity."""
