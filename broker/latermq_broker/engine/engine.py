@@ -104,6 +104,7 @@ class Engine:
         self._attempts = Attempts(state, journal, self.topics.dead_letter_topic)
         self._due = DueWork(state, journal, self._attempts)
         self.unproved = self._due.unproved
+        self.renews_for = self._due.renews_for
         self.plain = PlainSends(state, journal, self.topics)
         self._sends = Sends(state, journal, self.topics, self.lites)
         self.transactions = Transactions(state, journal, self.topics)

@@ -107,7 +107,7 @@ def assemble(
     descriptors = [*_descriptors(FILES), *_descriptors(shards.files if shards is not None else ())]
     names = [service.full_name for service in descriptors]
     shares = Shares(config.auth)
-    sessions = Sessions(config.server, shares)
+    sessions = Sessions(config.server, shares, engine.renews_for)
     rooms = Rooms(engine, committer, sessions, config)
     subscriptions = LiteSubscriptions(config.lite, shares)
     receive = ReceiveService(rooms, subscriptions)

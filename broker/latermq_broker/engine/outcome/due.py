@@ -87,6 +87,10 @@ class DueWork:
         self._remember_seen(client_id, now_ms)
         return True
 
+    def renews_for(self, client_id: str) -> bool:
+        """Tell whether a client has leases that the broker renews."""
+        return bool(self._state.leases.renewed_by(client_id))
+
     def client_gone(self, client_id: str, now_ms: int, group: str = "") -> bool:
         """Let its auto-renewed leases, of one group if it is named, be receivable after 1 s.
 

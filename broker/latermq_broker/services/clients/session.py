@@ -3,18 +3,18 @@
 A session begins with a client's first settings and ends with its termination or after
 `server.client_silent_ms_max` without a sign of life. It does not end with a telemetry stream: some
 clients go on for hours on heartbeats alone. A client may hold several streams; commands go to the
-newest.
+newest. Where a new client finds no room, one that has departed goes first (`departed.py`).
 
 A client id is its user's: who opened its session or, without one, holds leases or subscriptions
 under it. Who holds so is forgotten as a session would be.
 
-    settings ──→ known ──seen──→ known ──terminate / silent too long──→ forgotten
+    settings ──→ known ──seen──→ known ──terminate / silent too long / room is wanted──→ forgotten
 """
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import islice
@@ -27,6 +27,7 @@ from latermq_broker.config.config import ServerConfig
 from latermq_broker.engine.state.model import MessageFilter
 from latermq_broker.errors import TooManyRequestsError
 from latermq_broker.services.clients.client_quirks import Quirk, quirks_of
+from latermq_broker.services.clients.departed import Departed
 from latermq_broker.services.clients.group_filters import GroupFilters
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
@@ -49,6 +50,7 @@ STREAM_UNREAD_BYTES_MAX: Final = 1 << 20  # one command waits whatever its size
 UNREAD_BYTES_MAX: Final = 32 << 20  # of all streams
 CONNECTION_SHARE: Final = 8  # clients of one connection hold at most this part of all settings
 HOLDERS_AT_ONCE: Final = 1_000  # ids without a session that one look at the silent forgets
+DEPARTED_AT_ONCE: Final = 16  # departed clients that one new client has forgotten for its room
 LITE_KINDS: Final = frozenset({ClientKind.LITE_PUSH_CONSUMER, ClientKind.LITE_SIMPLE_CONSUMER})
 
 
@@ -163,6 +165,14 @@ class Session:
         return self.kind is not ClientKind.PRODUCER
 
 
+class _NoRoomError(TooManyRequestsError):
+    """A client finds no room that those who departed may make: its user's, or anybody's."""
+
+    def __init__(self, text: str, *, any_helps: bool) -> None:
+        super().__init__(text)
+        self.any_helps = any_helps
+
+
 class _Holder(NamedTuple):
     access_key: str
     seen_ms: int
@@ -171,10 +181,16 @@ class _Holder(NamedTuple):
 class Sessions:
     """All sessions, the longest silent first."""
 
-    def __init__(self, config: ServerConfig, shares: Shares | None = None) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        shares: Shares | None = None,
+        holds: Callable[[str], bool] = lambda _: False,
+    ) -> None:
         """
         Args:
             shares: of the sessions that users may have.
+            holds: tells whether a client id has leases that the broker renews.
         """
         self._config = config
         self.silent_ms_max = config.client_silent_ms_max
@@ -187,6 +203,7 @@ class Sessions:
         self._unread = Unread()
         self._holders: dict[str, _Holder] = {}  # by client ids without a session, likewise
         self._open_streams: set[CommandStream] = set()
+        self._departed = Departed(holds)
         self._draining = False
 
     def __len__(self) -> int:
@@ -198,24 +215,33 @@ class Sessions:
     def put(self, session: Session) -> None:
         """Begin a session, or replace one's settings; its open streams are kept.
 
+        Without room for it, departed clients that hold nothing are forgotten first.
+
         Raises:
             TooManyRequestsError: `server.clients_max` others exist, or its user has its share; or
                 too much is held already for what clients, or those of this connection, told.
         """
         known = self._sessions.get(session.client_id)
         owner = key_of(session.owner)
-        if known is None:
-            most = self._config.clients_max
-            of_user = self._of_users.get(owner, 0)
-            self._shares.check(
-                session.owner, "clients", "server.clients_max", most, len(self._sessions), of_user
-            )
-        self._check_room(session, known)
+        self._departed.remove(session.client_id, owner)
+        for _ in range(DEPARTED_AT_ONCE):
+            try:
+                self._check_room(session, known)
+                break
+            except _NoRoomError as error:
+                gone = self._sessions.get(self._departed.one(owner, any_user=error.any_helps))
+                if gone is None:
+                    raise
+                self._forget(gone)
+                self.hold(gone.client_id, gone.owner, gone.seen_ms)  # it may hold leases
+                log.info("departed client forgotten", extra={"client_id": gone.client_id})
+        else:
+            self._check_room(session, known)
         session.since_ms = session.seen_ms
         if known is not None:
             session.streams = known.streams
             session.since_ms = known.since_ms
-            self._take_out(known)
+            self._forget(known, replaced=True)
         count_up(self._of_users, owner)
         self._holders.pop(session.client_id, None)
         self._sessions[session.client_id] = session
@@ -244,34 +270,45 @@ class Sessions:
 
     def _check_room(self, session: Session, known: Session | None) -> None:
         """Check that one client more may be known. Raises TooManyRequestsError."""
+        if known is None:
+            most, held = self._config.clients_max, len(self._sessions)
+            of_user = self._of_users.get(key_of(session.owner), 0)
+            for count, any_helps in ((0, True), (of_user, False)):
+                try:
+                    self._shares.check(
+                        session.owner, "clients", "server.clients_max", most, held, count
+                    )
+                except TooManyRequestsError as error:
+                    raise _NoRoomError(str(error), any_helps=any_helps) from None
         freed = 0 if known is None else known.held_bytes
         bytes_max = self._config.settings_bytes_max
         total = self._held_bytes - freed + session.held_bytes
         of_one = self._held_by_connection[session.connection_id] + session.held_bytes
         if known is not None and known.connection_id == session.connection_id:
             of_one -= freed
-        for held, most, whose in (
-            (total, bytes_max, "all clients"),
-            (of_one, bytes_max // CONNECTION_SHARE, "the clients of one connection"),
-        ):
-            if held > most and session.held_bytes > freed:
-                raise TooManyRequestsError(
-                    f"the settings of {whose} would hold {held} bytes, at most {most} are allowed"
-                )
+        if session.held_bytes <= freed:
+            return
+        words = "the settings of {} would hold {} bytes, at most {} are allowed"
+        if of_one > bytes_max // CONNECTION_SHARE:
+            whose, most = "the clients of one connection", bytes_max // CONNECTION_SHARE
+            raise TooManyRequestsError(words.format(whose, of_one, most))
+        if total > bytes_max:
+            raise _NoRoomError(words.format("all clients", total, bytes_max), any_helps=True)
 
-    def _forget(self, session: Session) -> None:
-        """Take a session out, and forget what its client wanted."""
-        self._take_out(session)
-        self.filters.remove(session.client_id)
+    def _forget(self, session: Session, *, replaced: bool = False) -> None:
+        """Take a session out, off its user's share, and give back what it held.
 
-    def _take_out(self, session: Session) -> None:
-        """Take a session out, off its user's share, and give back what it held."""
+        Unless its client has another one, what the client wanted is forgotten, too.
+        """
         del self._sessions[session.client_id]
+        self._departed.remove(session.client_id, key_of(session.owner))
         count_up(self._of_users, key_of(session.owner), -1)
         self._held_bytes -= session.held_bytes
         self._held_by_connection[session.connection_id] -= session.held_bytes
         if not self._held_by_connection[session.connection_id]:
             del self._held_by_connection[session.connection_id]
+        if not replaced:
+            self.filters.remove(session.client_id)
 
     def owner(self, client_id: str) -> str | None:
         """Find the access key of the user whose client id this is; None: nobody's so far."""
@@ -304,6 +341,7 @@ class Sessions:
         if session is not None:
             session.seen_ms = now_ms
             self._sessions[client_id] = session
+            self._departed.remove(client_id, key_of(session.owner))
         elif (holder := self._holders.pop(client_id, None)) is not None:
             self._holders[client_id] = _Holder(holder.access_key, now_ms)
         return session
@@ -321,9 +359,10 @@ class Sessions:
 
     def attach(self, client_id: str, stream: CommandStream) -> None:
         """Make `stream` the newest of a client that has a session."""
-        streams = self._sessions[client_id].streams
-        if stream not in streams:
-            streams.append(stream)
+        session = self._sessions[client_id]
+        if stream not in session.streams:
+            session.streams.append(stream)
+        self._departed.remove(client_id, key_of(session.owner))
 
     def close_stream(self, client_id: str, stream: CommandStream) -> None:
         """Forget a stream that has ended; the session stays."""
@@ -332,6 +371,8 @@ class Sessions:
         session = self._sessions.get(client_id)
         if session is not None and stream in session.streams:
             session.streams.remove(stream)
+            if not session.streams and not session.lite:  # lite topics are held, too
+                self._departed.add(client_id, key_of(session.owner))
 
     def push(
         self, client_id: str, command: service_pb2.TelemetryCommand, unread_max: int = 0

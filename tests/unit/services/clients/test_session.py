@@ -1,7 +1,12 @@
 """Sessions live on signs of life, not on streams."""
 
+from dataclasses import replace
+
 import pytest
 
+from latermq_broker.catalog.access import User
+from latermq_broker.catalog.shares import Shares
+from latermq_broker.config.auth import AuthConfig
 from latermq_broker.config.config import ServerConfig
 from latermq_broker.errors import TooManyRequestsError
 from latermq_broker.services.clients.session import (
@@ -72,6 +77,92 @@ class TestLife:
         sessions.remove("a")
         sessions.put(session("d"))
         assert len(sessions) == 3
+
+
+class TestDeparted:
+    """Clients whose streams ended without a farewell make room when it is wanted."""
+
+    @pytest.fixture
+    def holders(self) -> set[str]:
+        return set()
+
+    @pytest.fixture
+    def sessions(self, holders: set[str]) -> Sessions:
+        return Sessions(ServerConfig(clients_max=3), holds=holders.__contains__)
+
+    @staticmethod
+    def enter(sessions: Sessions, name: str, group: str = "") -> CommandStream:
+        stream = sessions.open_stream()
+        sessions.put(session(name, group=group))
+        sessions.attach(name, stream)
+        return stream
+
+    @staticmethod
+    def names(sessions: Sessions) -> set[str]:
+        return {each.client_id for each in sessions.all()}
+
+    def test_programs_that_come_and_go_leave_room(self, sessions: Sessions) -> None:
+        stays = self.enter(sessions, "stays")
+        for number in range(10):
+            sessions.close_stream(f"p{number}", self.enter(sessions, f"p{number}"))
+        assert self.names(sessions) == {"stays", "p8", "p9"}
+        assert stays in sessions.get("stays").streams  # type: ignore[union-attr]
+
+    def test_who_left_first_goes_first(self, sessions: Sessions) -> None:
+        streams = {name: self.enter(sessions, name) for name in "abc"}
+        for name in "cab":
+            sessions.close_stream(name, streams[name])
+        self.enter(sessions, "d")
+        assert self.names(sessions) == {"a", "b", "d"}
+
+    def test_who_holds_leases_or_was_heard_since_stays(
+        self, sessions: Sessions, holders: set[str]
+    ) -> None:
+        holders.add("a")
+        for name in "abc":
+            sessions.close_stream(name, self.enter(sessions, name, "g"))
+        sessions.seen("b", 5)
+        self.enter(sessions, "d")
+        assert self.names(sessions) == {"a", "b", "d"}
+        with pytest.raises(TooManyRequestsError):
+            self.enter(sessions, "e")
+        holders.clear()
+        self.enter(sessions, "e")
+        assert self.names(sessions) == {"b", "d", "e"}
+
+    def test_one_that_is_back_with_a_new_stream_stays(self, sessions: Sessions) -> None:
+        for name in "abc":
+            sessions.close_stream(name, self.enter(sessions, name))
+        self.enter(sessions, "a")
+        self.enter(sessions, "d")
+        assert self.names(sessions) == {"a", "c", "d"}
+
+    def test_a_user_s_share_is_made_free_by_the_user_s_own_alone(self) -> None:
+        shares = Shares(AuthConfig(user_share_percent=50, admin_reserve_percent=0))
+        sessions = Sessions(ServerConfig(clients_max=4), shares)
+        users = [User(access_key=key, secret="s", admin=False, created_ms=0) for key in "xy"]
+
+        def depart(name: str, user: User) -> None:
+            stream = sessions.open_stream()
+            sessions.put(replace(session(name, group=""), owner=user))
+            sessions.attach(name, stream)
+            sessions.close_stream(name, stream)
+
+        depart("y1", users[1])
+        for number in range(3):
+            depart(f"x{number}", users[0])
+        assert self.names(sessions) == {"y1", "x1", "x2"}
+        assert sessions.owner("x0") == "x"
+
+    def test_settings_of_who_departed_make_room_for_others(self) -> None:
+        sessions = Sessions(ServerConfig(settings_bytes_max=4 << 20))
+        for number in range(20):
+            name, stream = f"p{number}", sessions.open_stream()
+            told = replace(session(name, group=""), held_bytes=400 << 10, connection_id=name)
+            sessions.put(told)
+            sessions.attach(name, stream)
+            sessions.close_stream(name, stream)
+        assert len(sessions) == 10
 
 
 class TestWhatIsHeld:
