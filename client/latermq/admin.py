@@ -21,6 +21,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from latermq._connection.loop_thread import LoopThread
+from latermq._connection.one_loop import OneLoop
 from latermq._connection.transport import Metadata, Transport
 from latermq._connection.transports import TRANSPORT_VARIABLE, chosen
 from latermq._values import arguments
@@ -123,6 +124,7 @@ class AsyncAdmin(_Services):
         self._headers = ClientHeaders(profile)
         self._transport = transport
         self._owns = owns
+        self._one_loop = OneLoop()
 
     @property
     def access_point(self) -> Any:
@@ -138,6 +140,7 @@ class AsyncAdmin(_Services):
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> Answer:
         """Return the answer, whatever its status is."""
+        self._one_loop.check()
         data = await self._transport.unary(
             method.path, request.SerializeToString(), self._headers.next(metadata), timeout_s
         )
@@ -164,6 +167,7 @@ class AsyncAdmin(_Services):
         self, method: Method[Answer], request: Message, *, timeout_s: float | None = None
     ) -> AsyncGenerator[Answer, None]:
         """Yield a stream's elements; their statuses are the caller's to check."""
+        self._one_loop.check()
         pieces = self._transport.server_stream(
             method.path, request.SerializeToString(), self._headers.next(()), timeout_s
         )

@@ -29,6 +29,7 @@ from latermq._values import arguments
 from latermq._values.settings import MATCH_ALL
 from latermq._values.tls import Tls
 from latermq._worker.calls import Function, Shape, shape_of
+from latermq._worker.clients import LoopClients
 from latermq._worker.declared import Attempts, Declared, Group, Topic, TopicKind, attempts_of
 from latermq._worker.health import Health
 from latermq._worker.listeners import (
@@ -36,6 +37,7 @@ from latermq._worker.listeners import (
     Bounds,
     Decorator,
     Listener,
+    ListenerFields,
     MessageFields,
     Ticking,
     check_listener,
@@ -56,23 +58,6 @@ if TYPE_CHECKING:  # it brings every consumer for threads
     from latermq import sync
 
 __all__ = ["App", "Bounds", "Listener", "MessageFields"]
-
-
-class ListenerFields(Bounds, total=False):
-    """What `App.listener` takes, of single messages and of batches."""
-
-    tags: str
-    concurrency: int
-    broadcast: bool
-    timeout: timedelta | None
-    lease_max: timedelta | None
-    rate: str | None
-    retry: Backoff | str | None
-    max_attempts: Attempts | None
-    retry_on: Kinds | None
-    dead_letter_on: Kinds
-    give_back_on: Kinds
-    retry_in: WaitOf
 
 
 class App:
@@ -98,7 +83,7 @@ class App:
         self.checks_payloads = check_payloads
         self._connect = partial(connect, access_key=access_key, secret=secret, tls=tls)
         self._open: Callable[[], Client] = partial(self._connect, endpoint)
-        self._client: Client | None = None
+        self._clients = LoopClients()
         self._listeners: list[Listener[Any]] = []
         self._declared = Declared()
         self._middleware: list[Middleware] = []
@@ -114,17 +99,15 @@ class App:
 
         `Listener.consumer` has one listener's, and pauses it.
         """
-        return [] if self._client is None else self._client.stats
+        return [row for client in self._clients.all for row in client.stats]
 
     @property
     def client(self) -> Client:
-        """Return the client of this app, made on first use: for the running loop, until `close` or
-        until that loop is closed, as `asyncio.run` does at its end."""
-        if self._client is None or self._client._is_over:
-            self._client = self._open()
-            for each in self._middleware:
-                self._client.use(each)
-        return self._client
+        """Return the client that this app has for the running event loop, made on first use.
+
+        It is there until `close`, or until its loop is closed, as `asyncio.run` does at its end.
+        """
+        return self._clients.here(lambda: self._open(), self._middleware)
 
     @property
     def middleware(self) -> Sequence[Middleware]:
@@ -140,7 +123,7 @@ class App:
         """
         if not isinstance(middleware, Middleware):
             raise arguments.wrong("middleware", "a latermq.middleware.Middleware", middleware)
-        if self._client is not None:
+        if self._clients:
             raise ValueError("this app is in use: say what to use before its first send")
         self._middleware.append(middleware)
 
@@ -391,7 +374,7 @@ class App:
 
     def move_to(self, endpoint: str) -> None:
         """Use another broker than the app was made with. Raises ValueError: it is in use."""
-        if self._client is not None:
+        if self._clients:
             raise ValueError("this app is in use: move it before its first send")
         self._open = partial(self._connect, endpoint)
 
@@ -484,17 +467,20 @@ class App:
     @contextmanager
     def _connecting(self, open_client: Callable[[], Client]) -> Iterator[None]:
         """Use clients that `open_client` makes, for as long as the block lasts."""
-        if self._client is not None:
+        if self._clients:
             raise ValueError("this app is in use: close it before it is used with another broker")
         before, self._open = self._open, open_client
         try:
             yield
         finally:
             self._open = before
-            self._client = None
+            self._clients.clear()
 
     async def close(self) -> None:
-        """Close the client, if there is one; the next use makes another."""
-        client, self._client = self._client, None
-        if client is not None and not client._is_over:
+        """Close the client of the running event loop, if it has one; the next use makes another.
+
+        Those of other loops stay: of threads that have one each, each closes its own.
+        """
+        client = self._clients.take()
+        if client is not None:
             await client.close()

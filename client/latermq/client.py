@@ -71,6 +71,7 @@ class Client:
         self._credentials = credentials
         self._connections = Connections(transport or chosen())
         self._producer: Producer | None = None
+        self._producer_id = ""  # a new one
         self._batching = batching
         self._now = now
         self._around = Around()
@@ -85,7 +86,12 @@ class Client:
     @property
     def _is_over(self) -> bool:
         """Tell whether the event loop is closed that it was used in."""
-        return self._connections.is_over
+        return self._connections.loop.is_over
+
+    @property
+    def _sends_as(self) -> str:
+        """Return the client id that it sends under; "": none so far."""
+        return self._producer_id if self._producer is None else self._producer.client_id
 
     def use(self, middleware: Middleware) -> None:
         """Have it called around sends, and around listeners that are not called yet.
@@ -352,6 +358,10 @@ class Client:
 
     async def close(self) -> None:
         """Close every consumer as its own `close` does, then the connections."""
+        if self._is_over:  # and with its loop all that it had
+            self._closed = True
+            return
+        self._connections.loop.check()
         self._closed = True
         for consumer in self._consumers:
             await consumer.close()
@@ -396,7 +406,7 @@ class Client:
 
     def _sender(self) -> Producer:
         if self._producer is None:
-            session = self._session(ClientKind.PRODUCER, "", {})
+            session = self._session(ClientKind.PRODUCER, "", {}, self._producer_id)
             self._producer = Producer(session, self._batching, self._now)
         return self._producer
 
@@ -405,17 +415,21 @@ class Client:
         self._consumers = [c for c in self._consumers if not c.closed]
         self._consumers.append(consumer)
 
-    def _session(self, kind: ClientKind, group: str, topics: dict[str, str]) -> Session:
+    def _session(
+        self, kind: ClientKind, group: str, topics: dict[str, str], client_id: str = ""
+    ) -> Session:
         if kind is not ClientKind.PRODUCER:
             arguments.name_of("group", group)
         if self._closed:
             raise ClosedError("this client is closed")
-        return Session(self._profile(kind, group, topics), self._connections)
+        return Session(self._profile(kind, group, topics, client_id), self._connections)
 
-    def _profile(self, kind: ClientKind, group: str, topics: dict[str, str]) -> Profile:
+    def _profile(
+        self, kind: ClientKind, group: str, topics: dict[str, str], client_id: str = ""
+    ) -> Profile:
         return Profile(
             kind=kind,
-            client_id=new_client_id(),
+            client_id=client_id or new_client_id(),
             access_point=self._endpoints,
             namespace=self._namespace,
             group=group,

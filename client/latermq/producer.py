@@ -85,6 +85,11 @@ class Producer:
         self._turn = itertools.count()
         self.ends = Ends(session)
 
+    @property
+    def client_id(self) -> str:
+        """Return the id that the broker knows it by."""
+        return self._session.profile.client_id
+
     async def send(
         self,
         topic: str,

@@ -116,7 +116,7 @@ class PushConsumer:
     @property
     def group(self) -> str:
         """Return the consumer group's name."""
-        return self._identities.present.session.profile.group
+        return self._session.profile.group
 
     @property
     def closed(self) -> bool:
@@ -136,6 +136,11 @@ class PushConsumer:
         """Tell whether it was paused and not resumed."""
         return not self._is_open.is_set()
 
+    @property
+    def _session(self) -> Session:
+        """Return the session that it receives under now."""
+        return self._identities.present.session
+
     def _source(
         self, open_session: Callable[[], Session], window: Callable[[], Window]
     ) -> Identities | Pulling:
@@ -148,7 +153,7 @@ class PushConsumer:
         """Return what it did and holds, for each topic."""
         windows = list(self._windows)
         rows = []
-        for topic in self._identities.present.session.profile.topics:
+        for topic in self._session.profile.topics:
             counts, (ok_per_s, failed_per_s) = self._figures.of(topic)
             rows.append(
                 ConsumerStats(
@@ -174,7 +179,7 @@ class PushConsumer:
         return rows
 
     def __repr__(self) -> str:
-        topics = ", ".join(self._identities.present.session.profile.topics)
+        topics = ", ".join(self._session.profile.topics)
         count_max, bytes_max, *_ = self._prefetch
         return (
             f"<{type(self).__name__} of {topics} for {self.group}: concurrency "
@@ -187,10 +192,11 @@ class PushConsumer:
         What is in hand goes on, and its leases are kept. A broker that is away is waited for as
         long as for any call, and is told when it is back.
         """
+        self._session.check_loop()
         self._is_open.clear()
         returns = give_all_back(self._inbox.empty(), insist=True)
         returning = self._workers.start(returns, "latermq return")
-        await asyncio.wait((returning,), timeout=self._identities.present.session.timeout)
+        await asyncio.wait((returning,), timeout=self._session.timeout)
 
     def resume(self) -> None:
         """Receive again."""
@@ -250,6 +256,7 @@ class PushConsumer:
             TopicNotFoundError, GroupNotFoundError: and it is not created on use.
             UnavailableError: no broker answers.
         """
+        self._session.check_loop()
         async with self._starting:
             if self._closing is not None:
                 raise ClosedError("this consumer is closed")
@@ -328,6 +335,7 @@ class PushConsumer:
 
     async def _next_for(self, holder: object) -> Delivery | None:
         """Hand the next delivery to `holder`; None once the consumer is closed."""
+        self._session.check_loop()
         if not self._started:
             await self.start()
         delivery = await self._inbox.take()
@@ -363,6 +371,7 @@ class PushConsumer:
         self._handling = handling
 
     async def _close_for(self, holder: object, grace: timedelta) -> None:
+        self._session.check_loop()
         if self._closing is None:
             self._closing = asyncio.create_task(self._close(holder, grace))
         await asyncio.shield(self._closing)

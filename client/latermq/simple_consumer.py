@@ -76,6 +76,7 @@ class AskingConsumer:
             IllegalTimeError: a duration the broker does not allow.
             UnavailableError, RequestTimeoutError: no broker answers.
         """
+        self._session.check_loop()
         if self._closed:
             raise ClosedError("this consumer is closed")
         arguments.at_least_one("max_count", max_count)
@@ -214,6 +215,7 @@ class AskingConsumer:
 
     async def close(self) -> None:
         """Leave the group. What was not settled comes again when its invisible duration ends."""
+        self._session.check_loop()
         self._closed = True
         await self._session.close()
 
@@ -257,6 +259,7 @@ class SimpleConsumer(AskingConsumer):
         """
         arguments.name_of("topic", topic)
         arguments.text("tags", tags)
+        self._session.check_loop()
         self._session.profile.topics[topic] = tags
         await self._session.route(topic)
         await self._session.announce()
@@ -264,6 +267,7 @@ class SimpleConsumer(AskingConsumer):
     async def unsubscribe(self, topic: str) -> None:
         """Receive from `topic` no more; what was received stays to be settled."""
         arguments.name_of("topic", topic)
+        self._session.check_loop()
         self._session.forget_topic(topic)
         for key in [key for key in self._unanswered if key[0] == topic]:
             del self._unanswered[key]

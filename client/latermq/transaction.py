@@ -109,6 +109,7 @@ class Transaction:
     async def _end(self, resolution: Resolution) -> None:
         if self._half is None:
             raise RuntimeError("the transaction has not begun: use it as a block")
+        self._ends.check_loop()
         self._resolution = resolution
         try:
             await self._ends.end(*self._half, resolution, wire.Source.CLIENT)
@@ -123,6 +124,7 @@ class Ends:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self.check_loop: Final = session.check_loop
         self._checkers: dict[str, Checker] = {}
         self._tasks = Tasks()
         self._running = 0
@@ -137,6 +139,7 @@ class Ends:
 
     async def check(self, topic: str, checker: Checker) -> None:
         """Answer the broker's questions about the topic from now on."""
+        self.check_loop()
         self._checkers[topic] = checker
         await self._session.route(topic)  # its brokers know us now, and whom to ask
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Final
 
+from latermq._connection.one_loop import OneLoop
 from latermq._connection.silence import nobody_answered
 from latermq._connection.transport import Metadata, Stream, Transport
 from latermq._values.endpoints import Endpoints
@@ -101,16 +102,21 @@ class Noting:
 
     Args:
         endpoints: that `inner` goes to.
+        loop: that its calls are made in; each raises RuntimeError in another one.
     """
 
-    def __init__(self, inner: Transport, endpoints: Endpoints, outages: Outages) -> None:
+    def __init__(
+        self, inner: Transport, endpoints: Endpoints, outages: Outages, loop: OneLoop
+    ) -> None:
         self._inner = inner
         self._endpoints = endpoints
         self._outages = outages
+        self._check_loop = loop.check
 
     async def unary(
         self, path: str, request: bytes, metadata: Metadata, timeout: float | None
     ) -> bytes:
+        self._check_loop()
         try:
             answer = await self._inner.unary(path, request, metadata, timeout)
         except LaterMQError as error:
@@ -123,6 +129,7 @@ class Noting:
     async def server_stream(
         self, path: str, request: bytes, metadata: Metadata, timeout: float | None
     ) -> AsyncGenerator[bytes, None]:
+        self._check_loop()
         answers = self._inner.server_stream(path, request, metadata, timeout)
         try:
             async with aclosing(answers):
@@ -135,6 +142,7 @@ class Noting:
             raise
 
     def bidi_stream(self, path: str, metadata: Metadata) -> Stream:
+        self._check_loop()
         return self._inner.bidi_stream(path, metadata)
 
     async def close(self) -> None:

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Final
 
 from latermq._connection.meetings import meet_all
+from latermq._connection.one_loop import OneLoop
 from latermq._connection.outages import Noting, Outages, log_failure
 from latermq._connection.silence import Silence, nobody_answered
 from latermq._connection.tasks import Tasks, outcome_of
@@ -45,14 +46,9 @@ class Connections:
 
     def __init__(self, connect: Callable[[Endpoints], Transport]) -> None:
         self.outages = Outages()
+        self.loop = OneLoop()
         self._connect = connect
         self._open: dict[Endpoints, Transport] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    @property
-    def is_over(self) -> bool:
-        """Tell whether the event loop is closed that they were opened in."""
-        return self._loop is not None and self._loop.is_closed()
 
     def to(self, endpoints: Endpoints) -> Transport:
         """Return what calls that broker.
@@ -60,17 +56,10 @@ class Connections:
         Raises:
             RuntimeError: it would answer another event loop; nothing was sent.
         """
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:
-            if self._loop is not None:
-                raise RuntimeError(
-                    "this client belongs to the event loop that it was first used in: make one in "
-                    "each loop, or one of latermq.sync for all threads"
-                )
-            self._loop = loop
+        self.loop.check()
         transport = self._open.get(endpoints)
         if transport is None:
-            transport = Noting(self._connect(endpoints), endpoints, self.outages)
+            transport = Noting(self._connect(endpoints), endpoints, self.outages, self.loop)
             self._open[endpoints] = transport
         return transport
 
@@ -100,6 +89,7 @@ class Session:
         self._routes: dict[str, Route] = {}
         self._lookups: dict[str, asyncio.Task[Route]] = {}
         self._closed = False
+        self.check_loop: Final = connections.loop.check  # RuntimeError: called in another one
 
     @property
     def outages(self) -> Outages:
@@ -107,7 +97,9 @@ class Session:
         return self._connections.outages
 
     def known_route(self, topic: str) -> Route | None:
-        """Return where the topic's queues are, if it was looked up. Raises ClosedError."""
+        """Return where the topic's queues are, if it was looked up. Raises ClosedError, and
+        RuntimeError in another event loop."""
+        self.check_loop()
         self._check_open()
         return self._routes.get(topic)
 
@@ -228,6 +220,7 @@ class Session:
         """
         if self._closed:
             return
+        self.check_loop()
         request = wire.ask_termination(self.profile)
 
         async def leave(endpoints: Endpoints, stream: Telemetry) -> None:

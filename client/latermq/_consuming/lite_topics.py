@@ -123,6 +123,7 @@ class LiteTopics:
         while True:
             session = self._session
             assert session is not None, "attached when the consumer is made"
+            session.check_loop()
             try:
                 async with self._turn:
                     await tell(session)

@@ -59,6 +59,7 @@ class Verbs:
     async def ack(self, delivery: Delivery) -> None:
         """Acknowledge it. Those that wait at the same time share a call; each has its own answer.
         One that was answered before says the same again."""
+        self._session.check_loop()
         await _turn(delivery)
         if delivery._outcome is not Outcome.ACKNOWLEDGED:
             require_held(delivery)
@@ -160,7 +161,8 @@ class Verbs:
         self, delivery: Delivery, verb: Callable[[], Coroutine[Any, Any, Answer]]
     ) -> Answer:
         """Do a verb when those before it have their answers; it is done though the caller is
-        cancelled. Raises ClosedError."""
+        cancelled. Raises ClosedError, and RuntimeError in another event loop."""
+        self._session.check_loop()
         await _turn(delivery)
         task = self._session.tasks.start(verb(), "latermq settle", awaited=True)
         delivery._verb = task

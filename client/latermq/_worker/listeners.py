@@ -11,11 +11,13 @@ from latermq._connection.loop_thread import BorrowedLoop
 from latermq._consuming.inbox import Prefetch
 from latermq._values import arguments
 from latermq._worker.calls import Function, Shape
+from latermq._worker.declared import Attempts
 from latermq._worker.payload_types import name_of
 from latermq._worker.payloads import CONTENT_TYPE, TEXT, Payload
 from latermq._worker.schedules import TICK, of_ticks
 from latermq._worker.verdicts import Rules
 from latermq._worker.worker import Listening
+from latermq.backoff import Backoff, Kinds, WaitOf
 from latermq.delivery import Delivery
 from latermq.message import Message, SendReceipt
 from latermq.producer import TRIES, within
@@ -34,6 +36,23 @@ class Bounds(TypedDict, total=False):
     cached_bytes_max: int
     receive_max: int | None
     receive_pause: timedelta
+
+
+class ListenerFields(Bounds, total=False):
+    """What `App.listener` takes, of single messages and of batches."""
+
+    tags: str
+    concurrency: int
+    broadcast: bool
+    timeout: timedelta | None
+    lease_max: timedelta | None
+    rate: str | None
+    retry: Backoff | str | None
+    max_attempts: Attempts | None
+    retry_on: Kinds | None
+    dead_letter_on: Kinds
+    give_back_on: Kinds
+    retry_in: WaitOf
 
 
 class MessageFields(TypedDict, total=False):

@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from latermq._connection.one_loop import OneLoop
 from latermq._connection.outages import Noting, Outages, log_failure
 from latermq._connection.status import error_of
 from latermq._values.endpoints import Endpoints
@@ -62,7 +63,7 @@ async def test_a_broker_that_answers_nothing_in_time_is_away_too(
 
     broker = ScriptedBroker()
     broker.refuse("Heartbeat", *[error_of(GrpcCode.DEADLINE_EXCEEDED, "", HERE)] * 2)
-    calls = Noting(ScriptedTransport(broker, HERE), HERE, outages)
+    calls = Noting(ScriptedTransport(broker, HERE), HERE, outages, OneLoop())
     for _ in range(2):
         assert not caplog.records
         with pytest.raises(RequestTimeoutError):
