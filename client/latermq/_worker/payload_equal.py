@@ -4,7 +4,7 @@ import math
 import reprlib
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
@@ -123,13 +123,19 @@ def _same(sent: Any, got: Any) -> bool:
     if isinstance(sent, float) and isinstance(got, float) and math.isnan(sent):
         return math.isnan(got)
     if isinstance(sent, datetime) and isinstance(got, datetime) and sent.tzinfo and got.tzinfo:
-        return sent.astimezone(UTC) == got.astimezone(UTC)  # `==` says no where a clock is set back
+        return _since_year_1(sent) == _since_year_1(got)
     if isinstance(sent, Decimal) and isinstance(got, Decimal) and not sent.is_finite():
         return str(sent) == str(got)
     try:
         return bool(sent == got)
     except Exception:  # noqa: BLE001  its `__eq__` is not ours
         return False
+
+
+def _since_year_1(at: datetime) -> timedelta:
+    """Return an aware datetime's time in UTC: `==` says no where a clock is set back, and
+    `astimezone` refuses the first and last hours that there are."""
+    return at.replace(tzinfo=None) - datetime.min - (at.utcoffset() or timedelta())
 
 
 def _kind(got: Any) -> str:

@@ -32,7 +32,10 @@ CONTENT_TYPE: Final = "content-type"
 TEXT: Final = "text/plain"
 JSON: Final = "application/json"
 EXTRA: Final = "pip install 'latermq[worker]'"
-NO_JSON: Final = ("callable", "is-subclass", "is-instance")
+NO_JSON: Final = ("callable", "is-subclass", "is-instance", "generator")
+NO_KEYS: Final = (
+    "tuple", "list", "set", "frozenset", "dict", "model", "dataclass", "typed-dict", "none",
+)  # fmt: skip
 # Parts of a schema of pydantic that say nothing of how JSON is read.
 NOT_OF_JSON: Final = (
     "metadata",
@@ -203,14 +206,23 @@ def _of_msgspec(annotation: Any) -> Codec[Any]:
 
 def _unknown_to_msgspec(annotation: Any) -> str:
     """Name a part that msgspec does not write, and reads only if it is told how: a type that it
-    does not know, or a required field of a dataclass that is private; "": there is none."""
+    does not know, a key that is no scalar, or a required field of a dataclass that is private; "":
+    there is none."""
     import msgspec.inspect
 
     unknown: list[str] = []
+    types = msgspec.inspect
+    no_keys = (
+        types.BoolType, types.NoneType, types.CollectionType, types.TupleType, types.DictType,
+        types.NamedTupleType, types.StructType, types.DataclassType, types.TypedDictType,
+    )  # fmt: skip
 
     def look(part: Any) -> None:
         if isinstance(part, msgspec.inspect.CustomType):
             unknown.append(f"{getattr(part.cls, '__qualname__', part.cls)} is no type of JSON")
+        if isinstance(part, msgspec.inspect.DictType) and isinstance(part.key_type, no_keys):
+            kind = type(part.key_type).__name__.removesuffix("Type").lower()
+            unknown.append(f"a {kind} is no key of a JSON object")
         if isinstance(part, msgspec.inspect.DataclassType):
             private = (f.name for f in part.fields if f.required and f.name.startswith("_"))
             unknown.extend(f"{name} of {part.cls.__qualname__} is private" for name in private)
@@ -266,6 +278,8 @@ def _one_way(schema: Any, *, by_name: bool) -> str:
     for name, field in _fields(schema):
         if field.get("serialization_exclude") and _is_required(field):
             return f"{name} is excluded from what is written, and has no default"
+        if field.get("init_only") and _is_required(field):
+            return f"{name} is an InitVar, which is not written, and has no default"
         written = field.get("serialization_alias") or name
         given = field.get("validation_alias")
         read = _names_read(given) | ({name} if by_name or given is None else set())
@@ -274,10 +288,11 @@ def _one_way(schema: Any, *, by_name: bool) -> str:
         if _inner(field["schema"]).get("type") in NO_JSON:
             return f"{name} is no type of JSON"
     for part in _schemas(schema):
-        if part.get("type") in ("callable", "is-subclass") or (
-            part is schema and part.get("type") == "is-instance"
-        ):
-            return f"a part ({part['type']}) is no type of JSON"
+        kind = part.get("type")
+        if kind in NO_JSON and (kind != "is-instance" or part is schema):
+            return f"a part ({kind}) is no type of JSON"
+        if kind == "dict" and part.get("keys_schema", {}).get("type") in NO_KEYS:
+            return f"a {part['keys_schema']['type']} is no key of a JSON object"
     return ""
 
 
@@ -318,7 +333,7 @@ def _is_required(field: Mapping[str, Any]) -> bool:
 
 
 def _inner(schema: Any, *through: str) -> Any:
-    while schema.get("type") in (through or ("default", "nullable")):
+    while schema.get("type") in (through or ("default", "nullable", "custom-error")):
         schema = schema["schema"]
     return schema
 

@@ -2,9 +2,11 @@
 
 import functools
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import InitVar, dataclass, field
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Annotated, Any, Literal
+from uuid import UUID
 
 import msgspec
 import pydantic
@@ -100,10 +102,31 @@ class PrivateAttrs:
     _a: int
 
 
+@dataclass
+class Given:
+    a: int
+    b: InitVar[int]
+
+
+class Streamed(pydantic.BaseModel):
+    numbers: Iterable[int]
+
+
+class Kinds(pydantic.BaseModel):
+    kind: type
+
+
+EAST = timezone(timedelta(hours=2))
+
+
 @pytest.mark.parametrize(
     ("annotation", "payload"),
     [
         (Private, Private(1)),
+        (dict[bool, int], {True: 1}),
+        (dict[UUID, int], {UUID(int=7): 1}),
+        (datetime, datetime(1, 1, 1, tzinfo=EAST)),
+        (datetime, datetime(9999, 12, 31, 23, 59, tzinfo=timezone(-timedelta(hours=2)))),
         (Wraps, Wraps(Model(a=1))),
         (Old, Old(theA=1)),
         (list[Model], [Model(a=1)]),
@@ -137,6 +160,13 @@ def test_what_can_be_declared_can_be_sent(annotation: Any, payload: Any) -> None
         (Hooked, "then is no type of JSON"),
         (Callable[[int], int], "payloads of"),
         (list[type[int]], "payloads of"),
+        (Given, "InitVar"),
+        (list[Given | Model], "b is an InitVar, which is not written"),
+        (Streamed, "numbers is no type of JSON"),
+        (Iterable[int], "Iterable is no type of JSON"),
+        (Kinds, "kind is no type of JSON"),
+        (dict[tuple[int, int], str], "a tuple is no key of a JSON object"),
+        (list[dict[frozenset[int], Model]], "a frozenset is no key of a JSON object"),
     ],
 )
 def test_what_cannot_be_sent_is_refused_where_it_is_declared(annotation: Any, why: str) -> None:
