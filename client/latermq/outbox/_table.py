@@ -33,7 +33,7 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
 
-from latermq.message import Message
+from latermq.message import DEDUP_PROPERTY, Message
 
 TOPIC_CHARACTERS_MAX: Final = 255
 REASON_CHARACTERS_MAX: Final = 2_000
@@ -137,7 +137,9 @@ def message_of(body: bytes, fields: str, token: str) -> Message:
     given = json.loads(fields)
     if not isinstance(given, Mapping):
         raise TypeError(f"fields must be a JSON object, not {fields[:100]!r}")
-    fields_of = {"dedup_id": token, **given}
+    fields_of = dict(given)
+    if DEDUP_PROPERTY not in given.get("properties", ()):
+        fields_of.setdefault("dedup_id", token)
     if "deliver_at" in fields_of:
         fields_of["deliver_at"] = datetime.fromisoformat(fields_of["deliver_at"])
     return Message(bytes(body), **fields_of)

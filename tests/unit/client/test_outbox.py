@@ -289,6 +289,12 @@ def test_all_fields_of_a_message_come_back(
     assert back == Message(**wanted, deliver_at=due)
 
 
+def test_a_dedup_id_as_a_property_is_kept() -> None:
+    message = Message(b"x", properties={"LATERMQ_DEDUP_ID": "invoice-17"})
+    row = values_of("orders", message, NOW)
+    assert message_of(row["body"], row["fields"], "0" * 32) == message
+
+
 def test_what_cannot_be_sent_is_not_added(tmp_path: Path) -> None:
     with create_engine("sqlite://").connect() as connection:
         with pytest.raises(TypeError, match="message must be a Message"):
