@@ -79,7 +79,7 @@ class AskingConsumer:
         self._session.check_loop()
         if self._closed:
             raise ClosedError("this consumer is closed")
-        arguments.at_least_one("max_count", max_count)
+        arguments.count("max_count", max_count)
         arguments.duration("invisible", invisible)
         arguments.span("wait", wait)
         topics = list(self._session.profile.topics.items())

@@ -14,6 +14,7 @@ SHOWN_CHARACTERS_MAX: Final = 60  # of a text that is refused
 
 _PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|min|m|h|d)")
 _WHOLE: Final = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|min|m|h|d))+")
+_NOTHING: Final = re.compile(r"[0.a-z]+")
 _NUMBER: Final = re.compile(r"[0-9]+")
 
 
@@ -25,7 +26,8 @@ def parse_duration_ms(text: str) -> int:
     """Parse a duration such as `1h30m` into milliseconds; never negative.
 
     Raises:
-        ValueError: with a sentence that says what is accepted.
+        ValueError: with a sentence that says what is accepted; more than nothing, and less than
+            a millisecond.
         TooLongError: more than a hundred years.
     """
     wanted = text.strip().replace(" ", "").lower()
@@ -39,6 +41,8 @@ def parse_duration_ms(text: str) -> int:
     total = sum(float(count) * UNITS_MS[unit] for count, unit in _PART.findall(wanted))
     if total > DURATION_MS_MAX:
         raise TooLongError(f"{shown(text)} is longer than a hundred years, the longest duration")
+    if total < 1 and not _NOTHING.fullmatch(wanted):  # 0 is no bound at all in many places
+        raise ValueError(f"{shown(text)} is shorter than a millisecond, the shortest duration")
     return round(total)
 
 

@@ -46,7 +46,7 @@ class Prefetch(NamedTuple):
         arguments.at_least_one("cached_count_max", self.cached_count_max)
         arguments.at_least_one("cached_bytes_max", self.cached_bytes_max)
         if self.receive_max is not None:
-            arguments.at_least_one("receive_max", self.receive_max)
+            arguments.count("receive_max", self.receive_max)
         arguments.span("receive_pause", self.receive_pause)
 
     def words(self) -> str:

@@ -12,6 +12,7 @@ OPTIONAL_TEXT: Final = (str, type(None))
 MAPPING: Final = (dict, Mapping)  # the usual one first: an abstract class is slow to look at
 
 
+COUNT_MAX: Final = 2**31 - 1
 DURATION_MAX: Final = timedelta(milliseconds=DURATION_MS_MAX)
 
 
@@ -99,6 +100,13 @@ def at_least_one(name: str, value: object) -> None:
     whole(name, value)
     if isinstance(value, int) and value < 1:
         raise ValueError(f"{name} must be at least 1, not {value}")
+
+
+def count(name: str, value: object) -> None:
+    """Raises TypeError, ValueError: not an int, below 1, or more than a call can say."""
+    at_least_one(name, value)
+    if isinstance(value, int):
+        at_most(name, value, COUNT_MAX)
 
 
 def at_most(name: str, value: int, most: int) -> None:

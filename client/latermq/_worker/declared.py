@@ -47,7 +47,7 @@ class Topic:
         if self.kind is not None and self.kind not in get_args(TopicKind):
             raise ValueError(f"kind must be one of {', '.join(get_args(TopicKind))}: {self.kind}")
         if self.queues is not None:
-            arguments.at_least_one("queues", self.queues)
+            arguments.count("queues", self.queues)
             arguments.at_most("queues", self.queues, QUEUES_MAX)
 
     def differences(self, there: topic_pb2.Topic) -> list[str]:
@@ -73,7 +73,7 @@ class Group:
     def __post_init__(self) -> None:
         arguments.name_of("group", self.name)
         if self.max_attempts is not None:
-            arguments.at_least_one("max_attempts", self.max_attempts)
+            arguments.count("max_attempts", self.max_attempts)
             arguments.at_most("max_attempts", self.max_attempts, ATTEMPTS_MAX)
 
     @property

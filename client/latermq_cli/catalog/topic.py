@@ -35,7 +35,10 @@ def _age(word: str) -> Callable[[str], int]:
     no_age = {"default": -1, word: 0}
 
     def read(given: str) -> int:
-        return no_age[given] if given in no_age else duration(given)
+        age_ms = no_age[given] if given in no_age else duration(given)
+        if not age_ms and given != word:
+            raise ValueError(f"{given!r} is no age; say {word} for none")
+        return age_ms
 
     return read
 

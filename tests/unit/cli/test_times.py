@@ -44,6 +44,12 @@ def test_what_is_no_duration(text: str) -> None:
         parse_duration_ms(text)
 
 
+@pytest.mark.parametrize("text", ["0.4ms", "0.0001s", "0.9ms", "0." + "0" * 400 + "1d"])
+def test_less_than_a_millisecond_is_not_nothing(text: str) -> None:
+    with pytest.raises(ValueError, match="shorter than a millisecond"):
+        parse_duration_ms(text)
+
+
 def test_a_number_without_a_unit_gets_a_hint() -> None:
     with pytest.raises(ValueError, match=r"say the unit, e\.g\. 10s"):
         parse_duration_ms("10")

@@ -76,6 +76,8 @@ def test_how_long_messages_of_a_topic_stay(rig: CliRig) -> None:
     assert altered["unread_retention_ms"] == 0
     for option, word in (("--unread-retention", "forever"), ("--retention", "disk")):
         assert option in rig.refused("topic", "alter", "audit", option, word)  # another is meant
+    for age in ("0", "0s", "0.2ms"):  # not for ever, which is another word
+        assert age in rig.refused("topic", "alter", "audit", "--retention", age)
     assert "at least as long" in rig.refused("topic", "alter", "audit", "--unread-retention", "1h")
     assert "1 topic with a retention" in rig.ok("broker", "show")
 

@@ -88,6 +88,7 @@ async def test_what_is_received_and_settled(broker: ScriptedBroker, connect: Con
         for arguments, text in (
             ({"max_count": "2"}, "max_count must be an int, not '2'"),
             ({"max_count": 0}, "max_count must be at least 1, not 0"),
+            ({"max_count": 2**70}, f"max_count must be at most 2147483647, not {2**70}"),
             ({"invisible": 5}, "invisible must be a timedelta, such as timedelta(seconds=5), not"),
             ({"wait": 5}, "wait must be a timedelta"),
             ({"wait": timedelta(-1)}, "wait must not be negative"),
