@@ -270,6 +270,8 @@ class PushConsumer:
                 )  # fmt: skip
             self._now_s = asyncio.get_running_loop().time
             await self._identities.start()
+            if self._closing is not None:
+                raise ClosedError("this consumer was closed while it started")
             self._started = True
             if isinstance(self._identities, Identities):  # a broadcast has no leases
                 self._workers.start(self._leases.run(), "latermq leases")

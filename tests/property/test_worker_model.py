@@ -18,7 +18,7 @@ from datetime import timedelta
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from latermq import App, Delivery
@@ -332,6 +332,7 @@ def run(seed: int) -> None:
 
 
 @settings(max_examples=150)
+@example(22_874)  # a connection breaks while its consumer starts
 @given(st.integers(0, 1 << 48))
 def test_a_worker_ends_what_it_was_given(seed: int) -> None:
     run(seed)

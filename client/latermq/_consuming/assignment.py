@@ -48,14 +48,18 @@ class Assignment:
         for topic in list(self._session.profile.topics):
             await self._session.route(topic)
             await self.refresh(topic)
-        self._following.start(self._follow(), "latermq assignments")
+        if not self._following.cancelled:
+            self._following.start(self._follow(), "latermq assignments")
 
     async def refresh(self, topic: str) -> None:
-        """Receive from exactly the topic's queues that the broker assigns."""
+        """Receive from exactly the topic's queues that the broker assigns; after `cancel`, from
+        none: the answer may come after it."""
         session = self._session
         request = wire.ask_assignment(session.profile, topic)
         answer = await session.ask_any(wire.QUERY_ASSIGNMENT, request)
         assigned = {queue for queue in wire.read_assignment(answer) if queue.readable}
+        if self._following.cancelled:
+            return
         self._drop(topic, keep=assigned)
         for queue in assigned - self._loops.keys():
             tags = session.profile.topics[topic]
@@ -65,7 +69,7 @@ class Assignment:
             self._receivers[loop] = receiver
 
     async def cancel(self) -> None:
-        """Receive no more; what is on its way is still read."""
+        """Receive no more, also by a `start` under way; what is on its way is still read."""
         await self._following.cancel()
         running = list(self._receivers.items())
         await asyncio.gather(*(self._end(loop, receiver) for loop, receiver in running))

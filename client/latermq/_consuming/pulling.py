@@ -138,10 +138,11 @@ class Pulling:
         for topic in list(self.session.profile.topics):
             for queue in (await self.session.route(topic)).readable:
                 self._read(queue, await self._end_of(queue))
-        self._tasks.start(self._follow(), "latermq queues")
+        if not self._tasks.cancelled:
+            self._tasks.start(self._follow(), "latermq queues")
 
     async def stop(self) -> None:
-        """Read no more."""
+        """Read no more, also by a `start` under way."""
         await self._tasks.cancel()
 
     async def leave(self) -> None:
@@ -157,6 +158,8 @@ class Pulling:
             return 0
 
     def _read(self, queue: Queue, offset: int) -> None:
+        if self._tasks.cancelled:
+            return
         place = (queue.topic, queue.broker_name, queue.id)
         is_new = place not in self._queues
         self._queues[place] = queue

@@ -18,6 +18,7 @@ from latermq.errors import (
     UnavailableError,
 )
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
+from latermq_proto.apache.rocketmq.v2 import service_pb2 as rpc
 from support.scripted_broker import ScriptedBroker, ScriptedTransport
 from support.virtual_loop import virtually
 
@@ -360,6 +361,37 @@ async def test_after_closing(broker: ScriptedBroker, connect: Connect) -> None:
             await consumer.start()
         assert [delivery async for delivery in consumer] == []
         assert len(broker.named("NotifyClientTermination")) == 1
+
+
+@pytest.mark.parametrize("broadcast", [False, True])
+@virtually
+async def test_closed_while_it_starts_it_receives_nothing(
+    broker: ScriptedBroker, connect: Connect, monkeypatch: pytest.MonkeyPatch, *, broadcast: bool
+) -> None:
+    """What it asks for its start is answered after the receives ended, before the farewell is."""
+    unary, asked = ScriptedTransport.unary, asyncio.Event()
+
+    async def slow(self: ScriptedTransport, path: str, *given: Any) -> bytes:
+        if path.endswith(("QueryAssignment", "QueryOffset")):
+            asked.set()
+            await asyncio.sleep(0.2)
+        if path.endswith("QueryOffset"):
+            return rpc.QueryOffsetResponse(status=v2.Status(code=v2.OK)).SerializeToString()
+        if path.endswith("NotifyClientTermination"):
+            await asyncio.sleep(0.5)
+        return await unary(self, path, *given)
+
+    monkeypatch.setattr(ScriptedTransport, "unary", slow)
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing", broadcast=broadcast)
+        starting = asyncio.create_task(consumer.start())
+        await asked.wait()
+        await consumer.close()
+        with pytest.raises(ClosedError):
+            await starting
+        assert not consumer.receiving
+    assert broker.named("ReceiveMessage") == []
+    assert not [each for each in asyncio.all_tasks() if each.get_name().startswith("latermq")]
 
 
 async def close_while_a_reply_comes(broker: ScriptedBroker, connect: Connect) -> None:

@@ -15,7 +15,7 @@ from latermq.errors import LaterMQError, UnavailableError
 from latermq_h2.grpc_code import GrpcCode
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from support.scripted_broker import ScriptedBroker, ScriptedStream, ScriptedTransport
-from support.virtual_loop import virtually
+from support.virtual_loop import VirtualLoop, virtually
 
 Connect = Callable[[], Client]
 GONE = UnavailableError("gone")
@@ -55,6 +55,28 @@ async def test_after_a_broken_receive_it_has_a_new_identity(
         await following.ack()
     assert identities(broker, "AckMessage") == [old, new]
     assert identities(broker, "NotifyClientTermination") == [old, new]
+
+
+@virtually
+async def test_an_identity_that_breaks_while_it_starts_receives_nothing(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    """It would receive beside its successor, and say farewell with messages in hand."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    broker.refuse("QueryRoute", GONE)
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing", cached_count_max=1)
+        starting = asyncio.create_task(consumer.start())
+        await asyncio.sleep(0.001)  # the call failed, and is to be repeated
+        loop.stand_still(150_000)  # no answer for so long
+        await starting
+        for body in (b"one", b"two", b"three"):
+            broker.deliver(body)
+            await (await anext(consumer)).ack()
+        old, new = identities(broker, "QueryRoute")
+        assert identities(broker, "ReceiveMessage") == [new]
+        assert identities(broker, "NotifyClientTermination") == [old]
 
 
 @pytest.mark.parametrize(
