@@ -97,13 +97,8 @@ class KafkaApp(App):
         if ordered and republish:
             raise ValueError("republish puts a record behind those that follow it: not ordered")
         name = retry_topic or retry_topic_of(topic, group)
-        for each in self._bridges:
-            if each.place.retry_topic == name and each.place[:2] != (topic, group):
-                raise ValueError(
-                    f"retry_topic {name} has the records of topic {each.place.topic} for group "
-                    f"{each.place.group}: name another one for topic {topic} and group {group}"
-                )
         place = Place(topic, group, name, ordered)
+        self._check_retry_topic(place)
         rules = Rules(retry_on, dead_letter_on, give_back_on, retry_in)
         self.topic(name, kind="fifo" if ordered else None)
         if ordered:
@@ -129,6 +124,16 @@ class KafkaApp(App):
             return made
 
         return listen
+
+    def _check_retry_topic(self, place: Place) -> None:
+        """Raises ValueError: it has the records of another listener."""
+        for known in (each.place for each in self._bridges):
+            if known.retry_topic == place.retry_topic and known[:2] != place[:2]:
+                raise ValueError(
+                    f"retry_topic {place.retry_topic} has the records of topic {known.topic} for "
+                    f"group {known.group}: name another one for topic {place.topic} and group "
+                    f"{place.group}"
+                )
 
     async def _work(
         self,

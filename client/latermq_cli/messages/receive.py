@@ -89,14 +89,12 @@ def receive(
     again = False
     with Connection(endpoint) as broker:
         missing = _require_topic(broker, topic)
-        made = False
         try:
             while len(seen) < count_max:
                 request.batch_size = min(RECEIVE_BATCH_MAX, count_max - len(seen))
                 # Only the first call waits; the later ones take what is there.
                 wait_ms = min(wait, WAIT_MS_MAX) if not seen else 0
                 messages = _receive_of_any(broker.shards, request, wait_ms)
-                made = missing  # what is refused makes nothing
                 new = [message for message in messages if _place(message) not in seen]
                 seen.update(map(_place, new))
                 for message in new:
@@ -109,13 +107,11 @@ def receive(
                     break
         except CommandError as error:
             done = [f"{counted(len(seen), 'message')} received"] if seen else []
-            if made:
-                done.insert(0, _made_words(topic))
             if not done:
                 raise
             raise error.after(", ".join(done)) from None
-    if made:
-        click.echo(_made_words(topic), err=True)
+    if missing and not seen:
+        click.echo(f"topic {plain(topic)} is not there: the first message makes it", err=True)
     if not as_json:
         rest = " and acknowledged" if ack and seen else ""
         rest += _CAME_AGAIN if again else ""
@@ -123,7 +119,7 @@ def receive(
 
 
 def _require_topic(broker: Connection, topic: str) -> bool:
-    """Tell whether it is not there yet: the first use makes it. Raises CommandError."""
+    """Tell whether it is not there yet. Raises CommandError."""
     missing = False
     try:
         broker.call(broker.topics.GetTopic, topic_pb2.GetTopicRequest(name=topic))
@@ -131,10 +127,6 @@ def _require_topic(broker: Connection, topic: str) -> bool:
         missing = error.code == TOPIC_NOT_FOUND
     require_topic(broker, topic)
     return missing and not topic.startswith("%")
-
-
-def _made_words(topic: str) -> str:
-    return f"topic {plain(topic)} was not there; the broker made it"
 
 
 def _place(message: Message) -> tuple[str, int, int, str]:

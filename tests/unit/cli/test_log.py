@@ -14,7 +14,13 @@ from latermq_broker.config.config import Config
 from latermq_broker.delivery.halves import HalfEvent
 from latermq_broker.engine.catalog.lites import Begin, Beginning
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.state.model import Failure, Outgoing, ReceiveRequest, TopicType
+from latermq_broker.engine.state.model import (
+    Failure,
+    Outgoing,
+    ReceiveRequest,
+    TagFilter,
+    TopicType,
+)
 from latermq_broker.offline.log_commands import _last_stop, words_of
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.offline.inspect import Damage, VerifyReport
@@ -44,6 +50,18 @@ class DiskRig(V1Rig):
 
 def run(*words: str) -> Result:
     return CliRunner().invoke(latermq, ["log", *words])
+
+
+def two_filters_and_a_step(rig: DiskRig) -> None:
+    """What two live consumers of one group want differs; then the wall clock steps."""
+    blue, red = TagFilter(frozenset(["blue"])), TagFilter(frozenset(["red"]))
+    tagged = [
+        Outgoing("tags", b"*\x04body", b"*\x03m-9", "m-9", tag=tag) for tag in ("red", "blue")
+    ]
+    rig.engine.send(tagged, rig.now_ms)
+    wants_blue = ReceiveRequest("tags", "tags", "c", 9, 1_000, filter=blue, wanted=(blue, red))
+    rig.engine.receive(wants_blue, rig.now_ms)
+    rig.engine.clock.stepped(60_000, rig.now_ms)
 
 
 @pytest.fixture
@@ -90,6 +108,7 @@ def data(tmp_path: Path) -> Path:
     rig.engine.lites.begin(agents, ["room-7"], Beginning(Begin.END), rig.now_ms)
     once = Outgoing("orders", b"*\x04body", b"*\x03m-8", "m-8", dedup_id="order-8")
     rig.engine.send([once], rig.now_ms)
+    two_filters_and_a_step(rig)
     schedule = schedule_pb2.Schedule(name="report", topic="orders", every_ms=60_000)
     request = schedule_pb2.PutScheduleRequest(schedule=schedule)
     put = "/latermq.v1.Schedules/PutSchedule"

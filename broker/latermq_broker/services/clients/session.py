@@ -24,7 +24,6 @@ from latermq_broker.catalog.access import User
 from latermq_broker.catalog.shares import Shares, count_up, key_of
 from latermq_broker.config.auth import AuthConfig
 from latermq_broker.config.config import ServerConfig
-from latermq_broker.engine.state.model import MessageFilter
 from latermq_broker.errors import TooManyRequestsError
 from latermq_broker.services.clients.client_quirks import Quirk, quirks_of
 from latermq_broker.services.clients.departed import Departed
@@ -251,22 +250,6 @@ class Sessions:
             self.filters.remove(session.client_id)
         self._held_bytes += session.held_bytes
         self._held_by_connection[session.connection_id] += session.held_bytes
-
-    def receives(
-        self,
-        client_id: str,
-        group: str,
-        topic: str,
-        filter: MessageFilter,
-        expression: str,
-        now_ms: int,
-    ) -> None:
-        """Note that a consumer, with a session or without, filters a receive so.
-
-        `expression` is how it says it.
-        """
-        declares = client_id in self._sessions
-        self.filters.note(client_id, (group, topic), filter, expression, now_ms, declares=declares)
 
     def _check_room(self, session: Session, known: Session | None) -> None:
         """Check that one client more may be known. Raises TooManyRequestsError."""

@@ -161,10 +161,11 @@ class ReceiveService:
             leased = self._attempt_lite(receive, call)
         else:
             expression = request.filter_expression.expression
-            self._sessions.receives(
-                receive.client_id, receive.group, receive.topic, receive.filter, expression,
-                self._committer.now_ms(),
-            )  # fmt: skip
+            client, place = receive.client_id, (receive.group, receive.topic)
+            declares, now_ms = self._sessions.get(client) is not None, self._committer.now_ms()
+            self._sessions.filters.note(
+                client, place, receive.filter, expression, now_ms, declares=declares
+            )
             self.parking.serve(receive.group, receive.topic)
             if not self._comes_away_empty(receive):
                 leased = self._lease_wanted(receive, call)

@@ -103,7 +103,8 @@ def test_what_is_shown_and_said_is_bounded(
 
 def receive(sessions: Sessions, client_id: str, expression: str, now_ms: int = 0) -> None:
     wanted = wire.message_filter(definition_pb2.FilterExpression(expression=expression))
-    sessions.receives(client_id, "g", "t", wanted, expression, now_ms)
+    declares = sessions.get(client_id) is not None
+    sessions.filters.note(client_id, ("g", "t"), wanted, expression, now_ms, declares=declares)
 
 
 def test_who_declares_nothing_is_seen_by_what_it_receives(
