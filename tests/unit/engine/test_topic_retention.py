@@ -53,6 +53,14 @@ def left(rig: EngineRig, name: str) -> int:
     return ends.next_offset - ends.earliest_offset
 
 
+def oldest_ms(rig: EngineRig, name: str) -> int:
+    """When the oldest message of the topic was stored, as figures of lag tell it."""
+    wanted = rig.engine.catalog.topic(name)
+    assert wanted is not None
+    queue = rig.engine._state.queue(wanted.id, 0)
+    return queue.entered_ms(queue.first)
+
+
 def test_messages_that_stay_shorter_leave_their_queue_and_free_what_is_theirs_alone() -> None:
     rig = rig_with()
     topic(rig, "short", 2 * MINUTE_MS)
@@ -105,12 +113,14 @@ def test_few_messages_that_stay_longer_are_rolled_forward() -> None:
     assert retention.roll_forward.messages_moved == 1
     assert retention.kept_for == ("", "", 0)
     fill(rig, "orders")
+    stored_ms = oldest_ms(rig, "audit")
     rig.crash()
     check_uses(rig.engine)
     assert isinstance(rig.files, MemoryFiles)
     lose_checkpoints(rig.files)
     rig.crash()
     check_uses(rig.engine)
+    assert oldest_ms(rig, "audit") == stored_ms > 0
     assert rig.names("new", topic="audit") == ["kept"]
     pass_by(rig, 2 * HOUR_MS)
     assert left(rig, "audit") == 0

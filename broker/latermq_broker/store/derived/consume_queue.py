@@ -242,7 +242,7 @@ class ConsumeQueue:
 
     def entered_ms(self, offset: int) -> int:
         """Return when the entry came into the queue; 0: it is not there, or cannot be read."""
-        if not max(self.first, self.begin) <= offset < self.next:
+        if not self.first <= offset < self.next:
             return 0
         try:
             return self.time_ms(offset)
