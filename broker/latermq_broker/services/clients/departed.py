@@ -35,7 +35,7 @@ class Departed:
         if clients is not None and clients.pop(client_id, self) is None and not clients:
             del self._of_users[owner]
 
-    def one(self, owner: str, *, any_user: bool) -> str:
+    def oldest(self, owner: str, *, any_user: bool) -> str:
         """Find a departed client that holds nothing, of this user or, if told so, of another.
 
         Those that hold something go to the end of the line. "": there is none.

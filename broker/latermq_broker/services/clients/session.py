@@ -228,12 +228,13 @@ class Sessions:
                 self._check_room(session, known)
                 break
             except _NoRoomError as error:
-                gone = self._sessions.get(self._departed.one(owner, any_user=error.any_helps))
-                if gone is None:
+                client_id = self._departed.oldest(owner, any_user=error.any_helps)
+                departed = self._sessions.get(client_id)
+                if departed is None:
                     raise
-                self._forget(gone)
-                self.hold(gone.client_id, gone.owner, gone.seen_ms)  # it may hold leases
-                log.info("departed client forgotten", extra={"client_id": gone.client_id})
+                self._forget(departed)
+                self.hold(client_id, departed.owner, departed.seen_ms)  # it may hold leases
+                log.info("departed client forgotten", extra={"client_id": client_id})
         else:
             self._check_room(session, known)
         session.since_ms = session.seen_ms
