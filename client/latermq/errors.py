@@ -12,6 +12,8 @@ sending it again may store it twice. Arguments that make no
 sense on their own raise ValueError or TypeError, as anywhere in Python.
 """
 
+import re
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from latermq.codes import Code
@@ -48,16 +50,23 @@ __all__ = [
 ]
 
 
+# What a broker says of a rate that is used up.
+AGAIN_IN: Final = re.compile(r"\bagain in ([0-9]{1,9}) ms\b")
+AGAIN_IN_MAX: Final = timedelta(minutes=2)
+
+
 class LaterMQError(Exception):
     """Root of the tree.
 
     Fields:
         grpc_code, grpc_text: how gRPC ended the call; 0 where a broker answered, or none was asked.
+        again_in: how long to wait before the next try, where the broker says so; else 0.
         stored: of a send: False: it is surely not stored, by none of its tries. None: not known.
     """
 
     stored: bool | None = None
     code: int = 0
+    again_in: timedelta = timedelta(0)
     grpc_code: int = 0
     grpc_text: str = ""
 
@@ -87,6 +96,8 @@ class RequestError(LaterMQError):
         super().__init__(f"{message} [{name} {code}]")
         self.code = code
         self.message = message
+        if hint := AGAIN_IN.search(message):
+            self.again_in = min(timedelta(milliseconds=int(hint[1])), AGAIN_IN_MAX)
 
     def __reduce__(self) -> tuple[type["RequestError"], tuple[Any, ...], dict[str, Any]]:
         return type(self), (self.code, self.message), vars(self)

@@ -272,7 +272,8 @@ class Producer:
         return read_half(answer, queue.topic), queue.endpoints
 
     async def _slow_down(self, error: LaterMQError, queue: Queue, retry: int) -> None:
-        wait = SEND_BACKOFF.wait(retry, random.random()).total_seconds()
+        pause = error.again_in or SEND_BACKOFF.wait(retry, random.random())
+        wait = pause.total_seconds()
         self._tell(error, queue, wait)
         await asyncio.sleep(wait)
 

@@ -132,6 +132,14 @@ class PushConsumer:
         return self._started and self._closing is None and not self._identities.stands_still
 
     @property
+    def refused(self) -> str:
+        """Return which of its calls the broker refuses, and why; "": none for more than a moment.
+
+        Each is made again until it is taken; a WARNING says when that begins and ends.
+        """
+        return self._session.refusals.reason
+
+    @property
     def paused(self) -> bool:
         """Tell whether it was paused and not resumed."""
         return not self._is_open.is_set()
@@ -172,6 +180,7 @@ class PushConsumer:
                     held_bytes=sum(window.held[1] for window in windows),
                     full=any(window.room() <= 0 for window in windows),
                     paused=self.paused,
+                    refused=self.refused,
                     concurrency=self._concurrency,
                     **self._prefetch._asdict(),
                 )

@@ -19,9 +19,19 @@ log = logging.getLogger("latermq.client")
 SILENT_S: Final = 1.0
 
 
-def log_failure(logger: logging.Logger, what: str, error: LaterMQError, **about: object) -> None:
-    """Log what failed and is tried again; at DEBUG where no broker answers, which is said once."""
-    level = logging.DEBUG if nobody_answered(error) else logging.INFO
+def log_failure(
+    logger: logging.Logger,
+    what: str,
+    error: LaterMQError,
+    *,
+    quietly: bool = False,
+    **about: object,
+) -> None:
+    """Log what failed and is tried again.
+
+    At DEBUG where it is said once anyhow: no broker answers, or `quietly`.
+    """
+    level = logging.DEBUG if quietly or nobody_answered(error) else logging.INFO
     where = "".join(f", {name} {value}" for name, value in about.items())
     logger.log(level, "%s%s: %s", what, where, error, extra={**about, "reason": str(error)})
 

@@ -14,7 +14,8 @@ from typing import Final
 
 from latermq._connection.meetings import meet_all
 from latermq._connection.one_loop import OneLoop
-from latermq._connection.outages import Noting, Outages, log_failure
+from latermq._connection.outages import Noting, Outages
+from latermq._connection.refusals import Refusals, SessionRefusals
 from latermq._connection.silence import Silence, nobody_answered
 from latermq._connection.tasks import Tasks, outcome_of
 from latermq._connection.telemetry import Telemetry
@@ -46,6 +47,7 @@ class Connections:
 
     def __init__(self, connect: Callable[[Endpoints], Transport]) -> None:
         self.outages = Outages()
+        self.refusals = Refusals()
         self.loop = OneLoop()
         self._connect = connect
         self._open: dict[Endpoints, Transport] = {}
@@ -89,6 +91,7 @@ class Session:
         self._routes: dict[str, Route] = {}
         self._lookups: dict[str, asyncio.Task[Route]] = {}
         self._closed = False
+        self.refusals: Final = SessionRefusals(profile.group, connections.refusals)
         self.check_loop: Final = connections.loop.check  # RuntimeError: called in another one
 
     @property
@@ -235,6 +238,7 @@ class Session:
         await asyncio.gather(*(leave(*each) for each in self._streams.items()))
         self._closed = True
         self.silence.close()
+        self.refusals.end()
         await self.tasks.cancel()
         while self._streams:
             self.outages.forget(self._streams.popitem()[0])
@@ -270,6 +274,7 @@ class Session:
                 lambda: wire.settings_command(self.profile),
                 lambda settings: self._adopt(endpoints, settings),
                 lambda request: self._asked(endpoints, request),
+                lambda error: self.refusals.failed(("settings", endpoints), "settings", error),
             )
             self._streams[endpoints] = stream
             self.outages.follow(endpoints)
@@ -279,6 +284,7 @@ class Session:
 
     def _adopt(self, endpoints: Endpoints, settings: Settings) -> None:
         self.silence.heard(endpoints)
+        self.refusals.taken(("settings", endpoints))
         self.settings = settings
         if self.on_known is not None:
             self.on_known()
@@ -312,7 +318,9 @@ class Session:
             if error.code == Code.UNRECOGNIZED_CLIENT_TYPE:
                 await stream.announce()
             else:
-                log_failure(log, "heartbeat failed", error)
+                self.refusals.failed(("heartbeat", endpoints), "heartbeat", error)
+                return
+        self.refusals.taken(("heartbeat", endpoints))
 
     async def _follow_routes(self) -> None:
         """Look routes up anew; let go of brokers that none names any more and that are away."""
@@ -325,9 +333,12 @@ class Session:
                     if topic in self._routes:  # else it was forgotten meanwhile
                         self._routes[topic] = route
                 except TopicNotFoundError:
+                    self.refusals.taken(("route", topic))
                     self.forget_route(topic)
                 except LaterMQError as error:
-                    log_failure(log, "route not refreshed", error, topic=topic)
+                    self.refusals.failed(("route", topic), "route query", error, topic=topic)
+                else:
+                    self.refusals.taken(("route", topic))
             if not self._routes.keys() >= self.profile.topics.keys():
                 continue  # a topic that is gone may come back where it was
             named = {each for route in self._routes.values() for each in route.endpoints()}
@@ -336,6 +347,8 @@ class Session:
                     del self._streams[endpoints]
                     self._conversations.pop(endpoints).cancel()
                     self.silence.forget(endpoints)
+                    self.refusals.taken(("heartbeat", endpoints))
+                    self.refusals.taken(("settings", endpoints))
                     self.outages.forget(endpoints)
 
     def _check_open(self) -> None:

@@ -13,7 +13,6 @@ import logging
 import random
 from collections.abc import Callable
 
-from latermq._connection.outages import log_failure
 from latermq._connection.transport import Stream
 from latermq._values.settings import Settings
 from latermq._wire.session_calls import Command, Orphan, Taken, read_command
@@ -32,12 +31,14 @@ class Telemetry:
         settings_command: Callable[[], bytes],
         adopt: Callable[[Settings], None],
         asked: Callable[[Orphan | Taken], None],
+        failed: Callable[[LaterMQError], None],
         backoff: Pace = RECONNECT_BACKOFF,
     ) -> None:
         self._open_stream = open_stream
         self._settings_command = settings_command
         self._adopt = adopt
         self._asked = asked
+        self._tell_failed = failed
         self._backoff = backoff
         self._stream: Stream | None = None
         self._known = False  # the broker has answered our settings on the present stream
@@ -53,7 +54,7 @@ class Telemetry:
             try:
                 await self._converse()
             except LaterMQError as error:
-                log_failure(log, "telemetry stream lost", error)
+                self._tell_failed(error)
                 self._failure = error
                 self._tell()
             retry = 1 if self._opened else retry + 1

@@ -5,7 +5,6 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from latermq._connection.outages import log_failure
 from latermq._connection.session import Session
 from latermq._connection.tasks import Tasks
 from latermq._consuming.inbox import Window
@@ -79,12 +78,15 @@ class Assignment:
         while True:
             await asyncio.sleep(ASSIGNMENT_S)
             for topic in list(self._session.profile.topics):
+                call, refusals = ("assignment", topic), self._session.refusals
                 try:
                     await self.refresh(topic)
-                except TopicNotFoundError:
-                    self._drop(topic, keep=set())
                 except LaterMQError as error:
-                    log_failure(log, "no assignment", error, topic=topic)
+                    refusals.failed(call, "assignment", error, topic=topic)
+                    if isinstance(error, TopicNotFoundError):
+                        self._drop(topic, keep=set())
+                else:
+                    refusals.taken(call)
 
     def _drop(self, topic: str, keep: set[Queue]) -> None:
         for queue in [q for q in self._loops if q.topic == topic and q not in keep]:

@@ -24,6 +24,7 @@ class ConsumerStats:
         held_count, held_bytes: received and not settled, of all topics.
         full: there is no room for more until something is settled; of any queue.
         paused: nothing is received until `resume`.
+        refused: what the broker refuses its group, and why; "": nothing for more than a moment.
         concurrency: calls of its listener at a time.
         cached_count_max, cached_bytes_max: what may be held for a queue.
         receive_max: messages of one receive; None: what the broker gives.
@@ -45,6 +46,7 @@ class ConsumerStats:
     held_bytes: int
     full: bool
     paused: bool
+    refused: str
     concurrency: int
     cached_count_max: int
     cached_bytes_max: int

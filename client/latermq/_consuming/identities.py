@@ -26,7 +26,6 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from latermq._connection.outages import log_failure
 from latermq._connection.session import FAREWELL_S_MAX, Session
 from latermq._connection.silence import STANDSTILL_S
 from latermq._connection.tasks import Tasks
@@ -290,7 +289,7 @@ class Identities:
             try:
                 await identity.start()
             except LaterMQError as error:
-                log_failure(log, "cannot receive yet", error)
+                self.present.session.refusals.failed("start", "start", error)
                 await identity.leave()
                 self._identities.discard(identity)
             else:

@@ -72,14 +72,16 @@ class Keeping:
 
     async def _bound(self, delivery: Delivery, end_s: float, left_s: float) -> None:
         """Tell the broker when the lease ends."""
-        about = {"topic": delivery.topic, "message_id": delivery.message_id}
         try:
             await delivery._settler.extend(delivery, timedelta(seconds=max(left_s, 0)))
         except InvalidReceiptHandleError:
             if delivery._outcome is Outcome.LOST:
                 tell_lost(delivery)
         except LaterMQError as error:
-            log_failure(log, "lease not bounded yet", error, **about)
+            log_failure(
+                log, "lease not bounded yet", error,
+                topic=delivery.topic, message_id=delivery.message_id,
+            )  # fmt: skip
         else:
             delivery._until = Until(end_s, by_hand=False)
 

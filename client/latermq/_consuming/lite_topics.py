@@ -10,7 +10,6 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
-from latermq._connection.outages import log_failure
 from latermq._connection.session import Session
 from latermq._values import arguments
 from latermq._values.failure import exc_info, tell
@@ -143,7 +142,9 @@ class LiteTopics:
                 self._version += 1
                 await self._tell(session, Action.BECOME, self._names, version=self._version)
         except LaterMQError as error:
-            log_failure(log, "lite topics not told", error)
+            session.refusals.failed("lite topics", "lite subscription", error, topic=self.parent)
+        else:
+            session.refusals.taken("lite topics")
 
     async def _repeat(self, session: Session) -> None:
         while session is self._session:

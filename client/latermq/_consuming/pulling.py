@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import aclosing
 from datetime import timedelta
 
-from latermq._connection.outages import log_failure
 from latermq._connection.session import Session
 from latermq._connection.tasks import Tasks
 from latermq._consuming.assignment import ASSIGNMENT_S
@@ -175,8 +174,11 @@ class Pulling:
                 try:
                     queues = (await self.session.route(topic)).readable
                 except LaterMQError as error:
-                    log_failure(log, "no route", error, topic=topic)
+                    self.session.refusals.failed(
+                        ("route", topic), "route query", error, topic=topic
+                    )
                     continue
+                self.session.refusals.taken(("route", topic))
                 for queue in queues:
                     self._read(queue, 0)
 
@@ -194,12 +196,12 @@ class Pulling:
                 failures += 1
                 if isinstance(error, TopicNotFoundError):
                     offset = 0  # where a topic that is made anew begins
-                else:
-                    log_failure(log, "pull failed", error, topic=queue.topic)
-                wait = RECONNECT_BACKOFF.wait(failures, random.random())
+                self.session.refusals.failed(place, "pull", error, topic=queue.topic)
+                wait = max(RECONNECT_BACKOFF.wait(failures, random.random()), error.again_in)
                 await asyncio.sleep(wait.total_seconds())
                 continue
             failures = 0
+            self.session.refusals.taken(place)
             if next_offset == offset and loop.time() - began_s < EMPTY_S_MIN:
                 await asyncio.sleep(EMPTY_S_MIN)
             offset = next_offset

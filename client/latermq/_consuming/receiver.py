@@ -8,7 +8,6 @@ from contextlib import aclosing
 from datetime import timedelta
 from typing import Final
 
-from latermq._connection.outages import log_failure
 from latermq._connection.session import Session
 from latermq._connection.silence import nobody_answered
 from latermq._consuming.inbox import Window
@@ -56,6 +55,7 @@ class Receiver:
         self.queue = queue
         self.window = window
         self._session = session
+        self._call = ("receive", queue)
         self._tags = tags
         self._arrived = arrived
         self._broken = broken
@@ -75,6 +75,12 @@ class Receiver:
 
     async def run(self) -> None:
         """Receive until cancelled, or told to end."""
+        try:
+            await self._run()
+        finally:
+            self._session.refusals.taken(self._call)
+
+    async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         failures = 0
         while True:
@@ -95,6 +101,7 @@ class Receiver:
                 await self._pause(error, failures)
                 continue
             self._heard_s = None
+            self._session.refusals.taken(self._call)
             failures = 0
             if not count and loop.time() - began < EMPTY_S_MIN:
                 await asyncio.sleep(EMPTY_S_MIN)
@@ -136,9 +143,10 @@ class Receiver:
 
     async def _pause(self, error: LaterMQError, failures: int) -> None:
         slow_down = isinstance(error, TooManyRequestsError)
-        log_failure(log, "receive failed", error, topic=self.queue.topic)
+        self._session.refusals.failed(self._call, "receive", error, topic=self.queue.topic)
         backoff = FLOW_CONTROL if slow_down else RECONNECT_BACKOFF
-        await asyncio.sleep(backoff.wait(failures, random.random()).total_seconds())
+        wait = max(backoff.wait(failures, random.random()), error.again_in)
+        await asyncio.sleep(wait.total_seconds())
 
 
 def may_be_lost(error: LaterMQError) -> bool:

@@ -108,6 +108,7 @@ class LeaseSettler(Verbs):
         level: int = logging.WARNING,  # of a lease that was lost
     ) -> None:
         about = {"topic": delivery.topic, "message_id": delivery.message_id}
+        call = ("settlement", delivery.topic)
         for attempt in range(1, self._tries_max + 1):
             try:
                 await settle()
@@ -119,13 +120,14 @@ class LeaseSettler(Verbs):
             except ClosedError:
                 break
             except LaterMQError as error:
-                log_failure(log, "not settled yet", error, **about)
+                self._session.refusals.failed(call, "settlement", error, **about)
                 if nobody_answered(error):
                     level = logging.DEBUG  # of the outage, which is said once
                 if attempt < self._tries_max:
-                    wait = SETTLE_BACKOFF.wait(attempt, random.random())
+                    wait = max(SETTLE_BACKOFF.wait(attempt, random.random()), error.again_in)
                     await asyncio.sleep(wait.total_seconds())
             else:
+                self._session.refusals.taken(call)
                 return
         if delivery._outcome is None:
             self._unheard()

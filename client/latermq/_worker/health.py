@@ -74,9 +74,7 @@ class Health:
         try:
             while True:
                 try:
-                    if self._trouble():
-                        path.unlink(missing_ok=True)
-                    else:
+                    if not self._looked():
                         path.touch()
                         warned_of = ""
                 except OSError as error:
@@ -86,6 +84,16 @@ class Health:
         finally:
             with suppress(OSError):  # said already
                 path.unlink(missing_ok=True)
+
+    def _looked(self) -> str:
+        """Return why the worker is not ready, once its file is gone; "": it is ready.
+
+        Raises OSError.
+        """
+        trouble = self._trouble()
+        if trouble and self._file is not None:
+            self._file.unlink(missing_ok=True)
+        return trouble
 
     async def _asked(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -114,6 +122,8 @@ class Health:
             status, said = HTTPStatus.METHOD_NOT_ALLOWED, "GET or HEAD"
         else:
             trouble = self._trouble() if path == b"/readyz" else ""
+            with suppress(OSError):  # told where the file is touched
+                self._looked()  # both tell the same
             status = HTTPStatus.SERVICE_UNAVAILABLE if trouble else HTTPStatus.OK
             said = trouble or "ok"
         body = f"{said}\n".encode()

@@ -128,6 +128,9 @@ class Worker:
         idle = sum(not each.receiving for each in self._consumers)
         if idle:
             return f"{idle} of {len(self._consumers)} listeners do not receive"
+        refused = dict.fromkeys(filter(None, (each.refused for each in self._consumers)))
+        if refused:
+            return f"the broker refuses: {'; '.join(refused)}"
         return "; ".join(filter(None, (trouble() for trouble in self._others)))
 
     def heed(self, trouble: Callable[[], str]) -> None:

@@ -275,6 +275,10 @@ class PushConsumer(Consumer[push_consumer.PushConsumer]):
         return self._consumer.receiving
 
     @property
+    def refused(self) -> str:
+        return self._consumer.refused
+
+    @property
     def paused(self) -> bool:
         return self._consumer.paused
 
