@@ -18,9 +18,9 @@ SHIPPED: Final = ROOT / "broker/latermq_broker/config/operating/latermq.rules.ym
 SPEED: Final = 30 / patience()
 _UNIT_S: Final = {"s": 1, "m": 60, "h": 3_600}
 _DURATION: Final = re.compile(r"(\d+)([smh])")
-_WINDOW: Final = re.compile(r"\[(\d+[smh])\]")
+_WINDOW: Final = re.compile(r"(?<=\[)\d+[smh](?=\])|(?<=offset )\d+[smh]")
 _AHEAD: Final = re.compile(r"(\d+) \* 3600")  # of predict_linear
-_AGE: Final = re.compile(r"(?<=> )600$")  # seconds that something has waited
+_AGE: Final = re.compile(r"(?<=[<>] )(600|900|3600)$", re.MULTILINE)  # seconds since an event
 _LATE: Final = re.compile(r"(?<=> )(0\.25|0\.5|5)$")  # by which a loop or a disk is late
 
 
@@ -37,9 +37,9 @@ def cut(duration: str) -> str:
 
 def hurried(rule: dict[str, Any]) -> dict[str, Any]:
     """Return a rule as it is for the fast day."""
-    expr = _AGE.sub(f"{600 / SPEED:g}", rule["expr"].strip())
+    expr = _AGE.sub(lambda age: f"{int(age[1]) / SPEED:g}", rule["expr"].strip())
     expr = _LATE.sub(lambda late: f"{patient(float(late[0])):g}", expr)
-    expr = _WINDOW.sub(lambda window: f"[{cut(window[1])}]", expr)
+    expr = _WINDOW.sub(lambda window: cut(window[0]), expr)
     expr = _AHEAD.sub(lambda ahead: f"{int(ahead[1]) * 3_600 / SPEED:.0f}", expr)
     waits = {"for": cut(rule["for"])} if "for" in rule else {}
     return {**rule, "expr": expr, **waits}

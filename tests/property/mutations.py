@@ -49,6 +49,13 @@ class Mutation(NamedTuple):
 MUTATIONS: Final = (
     *(Mutation(*each) for each in FILTER_FAULTS),
     Mutation(
+        "what stands behind a message that is given again still counts as ready",
+        ENGINE,
+        "delivery/order/fifo.py",
+        "        self._count_behind(group)\n\n    def ease",
+        "\n    def ease",
+    ),
+    Mutation(
         "a lease is renewed though nobody knows whether its reply arrived",
         ENGINE,
         "engine/outcome/due.py",

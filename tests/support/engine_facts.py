@@ -104,6 +104,11 @@ def gates(engine: Engine) -> dict[tuple[int, int], dict[int, tuple[object, ...]]
         gate = subscription.gate
         if gate is not None and gate.groups:
             assert gate.held_count == sum(len(group.held) for group in gate.groups.values())
+            assert gate.behind_count == sum(
+                len(group.live) - group.busy + len(group.held)
+                for group in gate.groups.values()
+                if group.busy or group.parked
+            )
             found[key] = deepcopy(gate.facts())
     return found
 

@@ -27,7 +27,13 @@ LINES_AT_ONCE: Final = 200
 READY: Final = Family(
     "latermq_group_ready_messages", "gauge",
     "Messages of a topic that a consumer group may receive now: never given to it yet, or ready "
-    "for their next attempt. This is the group's lag.",
+    "for their next attempt, and behind no blocked message group.",
+)  # fmt: skip
+HELD: Final = Family(
+    "latermq_group_held_messages", "gauge",
+    "Messages of a topic that a consumer group may not receive yet, as their message group or lite "
+    "topic is blocked: a consumer holds another of its messages, or that one waits for its next "
+    "attempt, or is a dead letter that parks it. Ready and held together are the group's lag.",
 )  # fmt: skip
 OLDEST: Final = Family(
     "latermq_group_oldest_unread_seconds", "gauge",
@@ -36,6 +42,7 @@ OLDEST: Final = Family(
 )  # fmt: skip
 PAIR_GAUGES: Final = (
     (READY, lambda pair, now_ms: pair.lag.ready_count),
+    (HELD, lambda pair, now_ms: pair.lag.held_count),
     (OLDEST, lambda pair, now_ms: _age_s(pair, now_ms)),
     (
         Family(
@@ -67,6 +74,13 @@ PAIR_COUNTERS: Final[tuple[tuple[Family, Callable[[Flow], int]], ...]] = (
             "Messages that consumers of a group acknowledged, since the start.",
         ),
         lambda flow: flow.acked,
+    ),
+    (
+        Family(
+            "latermq_group_attempts_failed_total", "counter",
+            "Attempts that failed in a consumer group, of every class, since the start.",
+        ),
+        lambda flow: flow.failed,
     ),
     (
         Family(

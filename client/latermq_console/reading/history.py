@@ -48,18 +48,19 @@ def _p99_ms(histogram: str) -> str:
     return f"histogram_quantile(0.99, {buckets}) * 1000"
 
 
+_LAG: Final = f"{_peak('group_ready_messages')} + ({_peak('group_held_messages')} or vector(0))"
 OF_BROKER: Final = {
     "sent": _rate("messages_sent"),
     "delivered": _rate("messages_delivered"),
     "acknowledged": _rate("messages_acknowledged"),
     "failed": _rate("attempts_failed"),
-    "lag": _peak("group_ready_messages"),
+    "lag": _LAG,
     "lateness_ms": _p99_ms("delivery_lateness"),
     "dead": _peak("group_dead_letters_left"),
     "free_percent": "100 * min(latermq_disk_free_bytes{$of} / latermq_disk_total_bytes{$of})",
 }
 OF_GROUP: Final = {
-    "lag": _peak("group_ready_messages"),
+    "lag": _LAG,
     "oldest_ms": _peak("group_oldest_unread_seconds", "max") + " * 1000",
     "delivered": _rate("group_deliveries"),
     "acknowledged": _rate("group_acks"),

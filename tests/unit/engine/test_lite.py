@@ -292,3 +292,13 @@ def test_expiry_is_in_the_record() -> None:
     payload = LitePayload(LITE_EXPIRED, 0, 1, ((lite_key("a"), 1), (lite_key("nothing"), 1)))
     rig.engine._journal.write(RecordType.LITE, payload, rig.now_ms)
     assert rig.hear("a") == []
+
+
+def test_what_stands_behind_a_blocked_lite_topic_is_not_ready() -> None:
+    rig = LiteRig()
+    rig.make()
+    rig.tell("one", "1a", "1b")
+    rig.tell("two", "2a")
+    assert len(rig.hear("one", count=1)) == 1
+    [pair] = rig.engine.watched.pairs(10)
+    assert (pair.lag.ready_count, pair.lag.held_count) == (1, 1)

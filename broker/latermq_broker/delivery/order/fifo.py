@@ -80,7 +80,7 @@ class RisingOffsets:
 
 
 class MessageGroup:
-    __slots__ = ("busy", "held", "live", "parked", "queue_id")
+    __slots__ = ("behind", "busy", "held", "live", "parked", "queue_id")
 
     def __init__(self) -> None:
         self.live: list[tuple[int, int]] = []  # (queue offset, delivery id)
@@ -88,6 +88,7 @@ class MessageGroup:
         self.held = RisingOffsets()
         self.queue_id = -1  # of the held ones
         self.parked: set[Letter] = set()
+        self.behind = 0  # of the gate's `behind_count`
 
     @property
     def blocked(self) -> bool:
@@ -101,6 +102,7 @@ class FifoGate:
         self.groups: dict[int, MessageGroup] = {}  # by order key
         self.runnable: dict[int, None] = {}  # in the order of their turns
         self.held_count = 0
+        self.behind_count = 0  # held or ready messages of blocked message groups
         self._firsts: dict[int, list[tuple[int, int]]] = {}
         """By queue id, once somebody asked: a heap of (first held offset, order key); what is no
         longer so stays in it until it comes to the top."""
@@ -117,6 +119,7 @@ class FifoGate:
         group.busy += 1
         assert group.busy <= len(group.live)
         self.runnable.pop(key, None)
+        self._count_behind(group)
 
     def seize(self, key: int) -> None:
         """Note that a delivery that was ready is leased."""
@@ -124,6 +127,7 @@ class FifoGate:
         group.busy += 1
         assert group.busy <= len(group.live)
         self.runnable.pop(key, None)
+        self._count_behind(group)
 
     def ease(self, key: int) -> None:
         """Note that a delivery that was leased or in backoff is ready."""
@@ -242,8 +246,15 @@ class FifoGate:
             self._note_first(key, group)
         self._settle(key)
 
+    def _count_behind(self, group: MessageGroup) -> None:
+        behind = len(group.live) - group.busy + len(group.held) if group.blocked else 0
+        self.behind_count += behind - group.behind
+        group.behind = behind
+        assert self.behind_count >= behind
+
     def _settle(self, key: int) -> None:
         group = self.groups[key]
+        self._count_behind(group)
         if not (group.live or len(group.held)):
             self.runnable.pop(key, None)
             if not group.parked:

@@ -260,11 +260,11 @@ class GroupAdmin:
         gate = subscription.gate or FifoGate()
         return TopicProgress(
             topic=topic.name,
-            ready_count=lag.ready_count,
+            ready_count=lag.ready_count + lag.held_count,
             in_flight_count=counts[State.LEASED],
             backoff_count=counts[State.BACKOFF],
             last_consumed_ms=self._state.wall.time_of_day(subscription.last_consumed_ms),
-            held_count=gate.held_count,
+            held_count=lag.held_count,
             blocked_count=sum(group.blocked for group in gate.groups.values()),
             parked_count=sum(bool(group.parked) for group in gate.groups.values()),
             oldest_unread_ms=self._state.wall.time_of_day(lag.oldest_ms),

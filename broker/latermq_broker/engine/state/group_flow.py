@@ -118,6 +118,7 @@ class Flow:
         "dead",
         "delivered",
         "expired_unread",
+        "failed",
         "failed_lately",
         "failures",
         "redriven",
@@ -131,6 +132,7 @@ class Flow:
         self.dead = 0
         self.redriven = 0  # letters given back to the group
         self.expired_unread = 0  # went by their age before the group got them
+        self.failed = 0  # attempts
         self.failed_lately = LastMinute()
         self.failures = FailureClasses()
         self.attempt_ms = Histogram(TIMES_MS)  # from a delivery to its acknowledgement or failure
@@ -148,6 +150,7 @@ class Flow:
         self, failure: Failure | None, attempt_ms: int, now_ms: int, *, expired: bool = False
     ) -> None:
         """Count an attempt that failed, by the class that its consumer told."""
+        self.failed += 1
         self.failed_lately.add(1, now_ms)
         name = LEASE_EXPIRED if expired else NOT_TOLD
         if failure is not None and failure.class_name:

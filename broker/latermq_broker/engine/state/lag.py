@@ -15,8 +15,9 @@ from latermq_broker.store.derived.consume_queue import count_since
 
 
 class Lag(NamedTuple):
-    ready_count: int  # not given to the group yet, and retries that are ready
+    ready_count: int  # messages that a receive may give now: unread ones, and ready retries
     oldest_ms: int  # when the oldest that it was not given came into its queue; 0: there is none
+    held_count: int = 0  # unread messages, and ready retries, behind blocked message groups
 
 
 def entering_per_s(state: EngineState, topic: Topic, now_ms: int) -> float:
@@ -35,7 +36,11 @@ def entering_per_s(state: EngineState, topic: Topic, now_ms: int) -> float:
 
 
 def lag_of(state: EngineState, subscription: Subscription, topic: Topic) -> Lag:
-    """Count what a group may receive of a topic, and find the oldest it was never given."""
+    """Count a group's unread and retried messages of a topic, and find the oldest unread one.
+
+    Where a group may hold back no more messages (`delivery.held_messages_max`), its receives stop
+    before the next one of a blocked message group: then all unread messages count as held.
+    """
     fresh = oldest_ms = 0
     reader = lite_reader(state, subscription)
     gate = subscription.gate
@@ -51,10 +56,17 @@ def lag_of(state: EngineState, subscription: Subscription, topic: Topic) -> Lag:
             entered_ms = queue.entered_ms(offset)
             if entered_ms and (not oldest_ms or entered_ms < oldest_ms):
                 oldest_ms = entered_ms
+    retries = subscription.counts[State.READY]
     if reader is not None:
         fresh = reader.unread_count()
-    behind = gate.held_count if gate is not None else 0
-    return Lag(fresh + behind + subscription.counts[State.READY], oldest_ms)
+    if gate is None:
+        return Lag(fresh + retries, oldest_ms)
+    held = gate.behind_count
+    if reader is not None:
+        held += sum(reader.unread(key) for key, group in gate.groups.items() if group.blocked)
+    elif held and gate.held_count + retries >= state.config.delivery.held_messages_max:
+        held += fresh
+    return Lag(fresh + gate.held_count + retries - held, oldest_ms, held)
 
 
 def has_messages(state: EngineState, topic: Topic) -> bool:

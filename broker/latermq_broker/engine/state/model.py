@@ -274,7 +274,7 @@ class TopicProgress(NamedTuple):
     in_flight_count: int
     backoff_count: int
     last_consumed_ms: int
-    held_count: int = 0  # of the ready ones: behind blocked message groups
+    held_count: int = 0  # of `ready_count`: messages behind blocked message groups
     blocked_count: int = 0  # message groups that are in flight, in backoff or parked
     parked_count: int = 0  # of those
     oldest_unread_ms: int = 0  # when the oldest not given yet came into its queue; 0: there is none
