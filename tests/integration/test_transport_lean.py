@@ -1,6 +1,7 @@
 """What only the lean transport has: TLS and clear text on one port, PROXY, limits, compression."""
 
 import asyncio
+import errno
 import gc
 import socket
 import ssl
@@ -8,7 +9,7 @@ import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import grpc.aio
@@ -19,6 +20,7 @@ from latermq_broker.config.config import ServerConfig
 from latermq_broker.config.server_transport import ClientCertificates, Http2Config, TlsConfig
 from latermq_broker.errors import ConfigError
 from latermq_broker.services.call.handler import Call, Method, MethodTable
+from latermq_broker.transport import listener
 from latermq_broker.transport.lean import LeanServer
 from latermq_cli.connection.connection import Connection
 from latermq_cli.terminal.failures import CommandError
@@ -136,7 +138,7 @@ class TestTls:
 
     @pytest.mark.parametrize("protocols", [[], ["http/1.1"]])
     async def test_without_h2_there_is_nothing_to_talk_about(
-        self, tmp_path: Path, protocols: list[str]
+        self, tmp_path: Path, protocols: list[str], caplog: pytest.LogCaptureFixture
     ) -> None:
         pytest.importorskip("cryptography")
         async with lean(directory=tmp_path, tls=TlsConfig(enabled=True)) as server:
@@ -151,6 +153,11 @@ class TestTls:
                 writer.close()
             except (ConnectionError, ssl.SSLError):
                 pass  # refused during the handshake: as good
+            await until(lambda: bool(caplog.records))
+        [line] = [each for each in caplog.records if each.name == "latermq.transport"]
+        assert line.getMessage() in ("connection refused", "connection not accepted")
+        if not protocols:
+            assert line.__dict__["reason"] == "TLS without h2 by ALPN: a gRPC client asks for it"
 
     async def test_half_a_handshake_is_given_up(self, tmp_path: Path) -> None:
         pytest.importorskip("cryptography")
@@ -471,3 +478,23 @@ def test_a_broker_chooses_it_by_its_configuration(tmp_path: Path) -> None:
         assert broker.terminate().code == 0
         broker.start()
         assert (tmp_path / "data" / "tls" / "certificate.pem").read_bytes() == pem
+
+
+async def test_a_process_without_descriptors_says_so_once_a_minute(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with lean() as server:
+        [listening] = server._listener._sockets
+
+        class NoDescriptor:
+            def accept(self) -> None:
+                raise OSError(errno.EMFILE, "Too many open files")
+
+        monkeypatch.setattr(listener, "ACCEPT_PAUSE_S", 0)
+        for _ in range(20):
+            server._listener._accept(cast(socket.socket, NoDescriptor()))
+            await asyncio.sleep(0)
+        lines = [each for each in caplog.records if each.levelname == "ERROR"]
+        assert [each.getMessage() for each in lines] == ["no more connections for a moment"]
+        assert listening.fileno() >= 0
+        assert await in_clear(server) == b"x"

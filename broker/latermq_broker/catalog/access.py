@@ -53,6 +53,9 @@ class Grant:
     rights: tuple[str, ...]  # Right's values, sorted
 
 
+RightsOn = tuple[Kind, str, frozenset[Right]]  # of a pattern of topics or groups
+
+
 def covers(pattern: str, name: str) -> bool:
     """Tell whether a pattern covers a name: `orders` itself, `orders-*` what begins so, `*` all.
 

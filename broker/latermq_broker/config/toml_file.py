@@ -6,6 +6,7 @@ What does not exist is an error that names its nearest neighbour, never ignored:
 must not run with the default.
 """
 
+import codecs
 import dataclasses
 import difflib
 import json
@@ -25,6 +26,11 @@ from latermq_text.durations import parse_duration_ms, shown
 ENVIRONMENT_PREFIX: Final = "LATERMQ_"
 DIGITS_MAX: Final = 40  # of a number that is looked at
 _SECRET: Final = frozenset({"auth.root_secret_key"})  # in no message
+_MARKS: Final = {  # byte order marks
+    codecs.BOM_UTF8: "UTF-8",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"0", "false", "no", "off"})
 
@@ -90,9 +96,18 @@ def _build(chosen: Mapping[str, Any]) -> Config:
 
 def _from_file(file: Path) -> Iterator[tuple[str, object]]:
     try:
-        tables = tomllib.loads(file.read_text(encoding="utf-8"))
+        data = file.read_bytes()
     except OSError as error:
         raise ConfigError("--config", f"cannot read {file}: {error.strerror}") from error
+    for mark, encoding in _MARKS.items():
+        if data.startswith(mark):
+            raise ConfigError(
+                "--config",
+                f"{file} begins with the byte order mark (BOM) of {encoding}: save it as UTF-8 "
+                "without BOM",
+            )
+    try:
+        tables = tomllib.loads(data.decode())
     except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, a number of no end
         raise ConfigError("--config", f"{file} is not TOML: {error}") from error
     sections = [section.name for section in dataclasses.fields(Config)]

@@ -19,7 +19,7 @@ from latermq_broker.config.config import ServerConfig
 from latermq_broker.config.server_transport import Http2Config, TlsConfig
 from latermq_broker.observability.transport_figures import TransportFigures
 from latermq_broker.services.call.handler import MethodTable
-from latermq_broker.transport.grpc.counts import FAULT, Counts
+from latermq_broker.transport.grpc.counts import CONNECTION, FAULT, Counts
 from latermq_broker.transport.grpc.open_calls import Shares
 from latermq_broker.transport.grpc.reply_memory import ReplyBudget
 from latermq_broker.transport.grpc.server_state import Shared
@@ -27,7 +27,7 @@ from latermq_broker.transport.listener import Listener
 from latermq_broker.transport.memory import Freed, keep_large_blocks
 from latermq_broker.transport.protocol import ShellProtocol
 from latermq_broker.transport.slow_readers import EachSecond, Reader, SlowReaders
-from latermq_broker.transport.tls import CertificateFiles
+from latermq_broker.transport.tls import ALPN, CertificateFiles
 from latermq_broker.transport.turns import Turns
 from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.http2.frames import ConnectionFault, ErrorCode
@@ -279,6 +279,12 @@ class LeanServer:
             self._listener.complain("connection ended", protocol.peer, str(fault))
         if not self._connections:
             self._all_left.set()
+
+    def speaks_no_http2(self, protocol: ShellProtocol) -> None:
+        """Count and log a client whose TLS did not agree on HTTP/2 by ALPN."""
+        reason = f"TLS without {ALPN} by ALPN: a gRPC client asks for it"
+        self.counts.add(CONNECTION, reason)
+        self._listener.complain("connection refused", protocol.peer, reason)
 
     def _end_old(self) -> None:
         self._shared.open.end_old(monotonic_ms())

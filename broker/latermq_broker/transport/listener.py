@@ -46,6 +46,7 @@ BACKLOG: Final = 1_024
 ACCEPTS_MAX: Final = 32  # in one turn of the loop
 ACCEPT_PAUSE_S: Final = 0.1  # when the process has no file descriptor left
 FD_HEADROOM: Final = 256  # for the log, queues and everything else
+_OF_NOBODY: Final = ":0"  # a complaint that is about no caller
 NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -169,7 +170,8 @@ class Listener:
             self._welcome(accepted, host, join(host, address[1]))
 
     def _pause(self, error: OSError) -> None:
-        log.error("no more connections for a moment", extra={"reason": error.strerror})
+        if self._complaints.due(_OF_NOBODY, "no descriptor", monotonic_ms()):
+            log.error("no more connections for a moment", extra={"reason": error.strerror})
         loop = asyncio.get_running_loop()
         for listening in self._sockets:
             loop.remove_reader(listening)

@@ -15,7 +15,7 @@ from latermq_broker.transport.grpc.reply_memory import SMALL_BYTES
 from latermq_broker.transport.grpc.server_state import Shared
 from latermq_broker.transport.grpc.serving import GrpcConnection
 from latermq_broker.transport.seats import Seat
-from latermq_broker.transport.tls import common_name
+from latermq_broker.transport.tls import ALPN, common_name
 from latermq_broker.transport.turns import Turns
 from latermq_broker.transport.unconfirmed import Unconfirmed, UnconfirmedUnderTls
 from latermq_broker.transport.unheard import Unheard
@@ -33,6 +33,9 @@ class Owner(Protocol):
     def joined(self, protocol: "ShellProtocol") -> None: ...
 
     def left(self, protocol: "ShellProtocol") -> None: ...
+
+    def speaks_no_http2(self, protocol: "ShellProtocol") -> None:
+        """Log a client whose TLS did not agree on HTTP/2 by ALPN."""
 
     def behind(self, protocol: "ShellProtocol") -> None:
         """Watch a connection: it holds more than a small answer that its peer has not read."""
@@ -113,7 +116,8 @@ class ShellProtocol(asyncio.Protocol):
         self._transport = cast(Any, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self._owner.joined(self)
-        if ssl_object is not None and ssl_object.selected_alpn_protocol() != "h2":
+        if ssl_object is not None and ssl_object.selected_alpn_protocol() != ALPN:
+            self._owner.speaks_no_http2(self)
             self.abort()
             return
         if ssl_object is not None:

@@ -15,7 +15,6 @@ from latermq_cli.connection.options import (
 )
 from latermq_cli.terminal.commands import CommandGroup
 from latermq_cli.terminal.console import print_json, print_table, styled
-from latermq_cli.terminal.failures import CommandError
 from latermq_cli.terminal.jsonable import jsonable
 from latermq_cli.terminal.table import Column, plain
 from latermq_cli.terminal.times import format_instant
@@ -181,7 +180,7 @@ def grant(
     endpoint: str,
     as_json: bool,
 ) -> None:
-    """Let the user NAME do more on some topics or groups."""
+    """Let the user NAME do more on some topics or groups: all that is said, or nothing."""
     if not rights:
         raise click.UsageError(f"say what: --right {', '.join(RIGHTS)}")
     _change("GrantRights", name, _grants(topics, groups, rights), endpoint, as_json)
@@ -257,15 +256,10 @@ def _grants(
 def _change(
     method: str, name: str, grants: list[user_pb2.Grant], endpoint: str, as_json: bool
 ) -> None:
-    done: list[str] = []
+    first, *others = grants
+    request = user_pb2.ChangeGrantRequest(access_key=name, grant=first, others=others)
     with Connection(endpoint) as broker:
-        for entry in grants:
-            request = user_pb2.ChangeGrantRequest(access_key=name, grant=entry)
-            try:
-                changed = broker.call(getattr(broker.users, method), request).user
-            except CommandError as error:
-                raise error.after(f"done for {', '.join(done)}") if done else error from None
-            done.append(plain(entry.pattern))
+        changed = broker.call(getattr(broker.users, method), request).user
     if as_json:
         print_json(jsonable(changed))
         return

@@ -166,6 +166,12 @@ class TestRefusals:
             loaded(file)
         assert refused.value.setting == name
 
+    @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+    def test_a_byte_order_mark_is_named(self, file: Path, encoding: str) -> None:
+        file.write_text("[server]\n", encoding=encoding)
+        with pytest.raises(ConfigError, match=r"byte order mark \(BOM\) of UTF-.*without BOM"):
+            loaded(file)
+
     def test_a_file_that_cannot_be_read(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"cannot read .*: No such file"):
             loaded(tmp_path / "none.toml")

@@ -1,8 +1,17 @@
 """Users: make, alter, delete, grant, revoke. Texts are checked by the edge, secrets made there."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from latermq_broker.catalog.access import GRANTS_MAX, USERS_MAX, Kind, Right, User, encode_user
+from latermq_broker.catalog.access import (
+    GRANTS_MAX,
+    USERS_MAX,
+    Kind,
+    Right,
+    RightsOn,
+    User,
+    encode_user,
+)
 from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.state.state import EngineState
 from latermq_broker.errors import BadRequestError, NotFoundError, TooManyRequestsError
@@ -72,9 +81,17 @@ class UserAdmin:
     def grant(
         self, access_key: str, kind: Kind, pattern: str, rights: frozenset[Right], now_ms: int
     ) -> User:
-        """Grant rights. Raises NotFoundError; BadRequestError: the user has GRANTS_MAX grants."""
-        user = self.get(access_key)
-        changed = user.granted(kind, pattern, rights)
+        """Grant rights on one pattern; see `grant_all`."""
+        return self.grant_all(access_key, [(kind, pattern, rights)], now_ms)
+
+    def grant_all(self, access_key: str, grants: Sequence[RightsOn], now_ms: int) -> User:
+        """Grant all of these rights, or none.
+
+        Raises NotFoundError; BadRequestError: the user would have more than GRANTS_MAX grants.
+        """
+        changed = user = self.get(access_key)
+        for kind, pattern, rights in grants:
+            changed = changed.granted(kind, pattern, rights)
         if len(changed.grants) > GRANTS_MAX:
             raise BadRequestError(f"user {access_key} has {GRANTS_MAX} grants, which is the most")
         return user if changed == user else self._put(changed, now_ms)
@@ -82,13 +99,21 @@ class UserAdmin:
     def revoke(
         self, access_key: str, kind: Kind, pattern: str, rights: frozenset[Right], now_ms: int
     ) -> User:
-        """Revoke rights. Raises NotFoundError: no such user, or no grant on this very pattern."""
-        user = self.get(access_key)
-        changed = user.revoked(kind, pattern, rights)
-        if changed == user:
-            raise NotFoundError(
-                f"user {access_key} has none of these rights on {kind.value} {pattern}"
-            )
+        """Revoke rights on one pattern; see `revoke_all`."""
+        return self.revoke_all(access_key, [(kind, pattern, rights)], now_ms)
+
+    def revoke_all(self, access_key: str, grants: Sequence[RightsOn], now_ms: int) -> User:
+        """Revoke all of these rights, or none.
+
+        Raises NotFoundError: no such user, or one of these very patterns has none of its rights.
+        """
+        changed = user = self.get(access_key)
+        for kind, pattern, rights in grants:
+            if user.revoked(kind, pattern, rights) == user:
+                raise NotFoundError(
+                    f"user {access_key} has none of these rights on {kind.value} {pattern}"
+                )
+            changed = changed.revoked(kind, pattern, rights)
         return self._put(changed, now_ms)
 
     def copy(self, user: User, now_ms: int) -> User:

@@ -7,7 +7,7 @@ when they are on the disk, whatever the flush policy: a right that was taken mus
 import secrets
 from typing import Final
 
-from latermq_broker.catalog.access import RIGHTS_OF, Kind, Right, User, is_pattern
+from latermq_broker.catalog.access import RIGHTS_OF, Kind, Right, RightsOn, User, is_pattern
 from latermq_broker.config.auth import ACCESS_KEY, ACCESS_KEY_RULE, SECRET, SECRET_RULE
 from latermq_broker.errors import BadRequestError
 from latermq_broker.services.auth.guard import root_user
@@ -107,12 +107,10 @@ class UsersService:
     ) -> user_pb2.UserResponse:
         """Answer GrantRights of user.proto. Raises NotFoundError, BadRequestError."""
         self._check_changeable(request.access_key)
-        kind, rights = _kind(request.grant), _rights(request.grant)
-        if not rights:
+        grants = [_rights_on(each) for each in (request.grant, *request.others)]
+        if not all(rights for _, _, rights in grants):
             raise BadRequestError("a grant needs at least one right")
-        user = self._users.grant(
-            request.access_key, kind, request.grant.pattern, rights, self._committer.now_ms()
-        )
+        user = self._users.grant_all(request.access_key, grants, self._committer.now_ms())
         await self._committer.synced()
         return user_pb2.UserResponse(status=ok_status(), user=_message(user))
 
@@ -121,11 +119,11 @@ class UsersService:
     ) -> user_pb2.UserResponse:
         """Answer RevokeRights of user.proto. Raises NotFoundError, BadRequestError."""
         self._check_changeable(request.access_key)
-        kind = _kind(request.grant)
-        rights = _rights(request.grant) or frozenset(RIGHTS_OF[kind])
-        user = self._users.revoke(
-            request.access_key, kind, request.grant.pattern, rights, self._committer.now_ms()
-        )
+        grants = [
+            (kind, pattern, rights or frozenset(RIGHTS_OF[kind]))
+            for kind, pattern, rights in map(_rights_on, (request.grant, *request.others))
+        ]
+        user = self._users.revoke_all(request.access_key, grants, self._committer.now_ms())
         await self._committer.synced()
         return user_pb2.UserResponse(status=ok_status(), user=_message(user))
 
@@ -158,6 +156,12 @@ def _kind(grant: user_pb2.Grant) -> Kind:
             f"pattern {shown(grant.pattern)} is not a name, a beginning followed by *, or *"
         )
     return kind
+
+
+def _rights_on(grant: user_pb2.Grant) -> RightsOn:
+    """Read a grant. Raises BadRequestError."""
+    kind = _kind(grant)
+    return kind, grant.pattern, _rights(grant)
 
 
 def _rights(grant: user_pb2.Grant) -> frozenset[Right]:

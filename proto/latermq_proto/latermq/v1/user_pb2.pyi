@@ -126,9 +126,11 @@ class DeleteUserResponse(_message.Message):
     def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ...) -> None: ...
 
 class ChangeGrantRequest(_message.Message):
-    __slots__ = ("access_key", "grant")
+    __slots__ = ("access_key", "grant", "others")
     ACCESS_KEY_FIELD_NUMBER: _ClassVar[int]
     GRANT_FIELD_NUMBER: _ClassVar[int]
+    OTHERS_FIELD_NUMBER: _ClassVar[int]
     access_key: str
     grant: Grant
-    def __init__(self, access_key: _Optional[str] = ..., grant: _Optional[_Union[Grant, _Mapping]] = ...) -> None: ...
+    others: _containers.RepeatedCompositeFieldContainer[Grant]
+    def __init__(self, access_key: _Optional[str] = ..., grant: _Optional[_Union[Grant, _Mapping]] = ..., others: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ...) -> None: ...
