@@ -52,7 +52,7 @@ MUTATIONS: Final = (
         "what stands behind a message that is given again still counts as ready",
         ENGINE,
         "delivery/order/fifo.py",
-        "        self._count_behind(group)\n\n    def ease",
+        "        self.behind_count += group.count_behind()\n\n    def ease",
         "\n    def ease",
     ),
     Mutation(

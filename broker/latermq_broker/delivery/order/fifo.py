@@ -94,6 +94,12 @@ class MessageGroup:
     def blocked(self) -> bool:
         return bool(self.busy or self.parked)
 
+    def count_behind(self) -> int:
+        """Count the messages behind what blocks it anew; return how many more they are."""
+        before = self.behind
+        self.behind = len(self.live) - self.busy + len(self.held) if self.blocked else 0
+        return self.behind - before
+
 
 class FifoGate:
     """All message groups of one consumer group on one topic that are not simply idle."""
@@ -119,7 +125,7 @@ class FifoGate:
         group.busy += 1
         assert group.busy <= len(group.live)
         self.runnable.pop(key, None)
-        self._count_behind(group)
+        self.behind_count += group.count_behind()
 
     def seize(self, key: int) -> None:
         """Note that a delivery that was ready is leased."""
@@ -127,7 +133,7 @@ class FifoGate:
         group.busy += 1
         assert group.busy <= len(group.live)
         self.runnable.pop(key, None)
-        self._count_behind(group)
+        self.behind_count += group.count_behind()
 
     def ease(self, key: int) -> None:
         """Note that a delivery that was leased or in backoff is ready."""
@@ -246,15 +252,9 @@ class FifoGate:
             self._note_first(key, group)
         self._settle(key)
 
-    def _count_behind(self, group: MessageGroup) -> None:
-        behind = len(group.live) - group.busy + len(group.held) if group.blocked else 0
-        self.behind_count += behind - group.behind
-        group.behind = behind
-        assert self.behind_count >= behind
-
     def _settle(self, key: int) -> None:
         group = self.groups[key]
-        self._count_behind(group)
+        self.behind_count += group.count_behind()
         if not (group.live or len(group.held)):
             self.runnable.pop(key, None)
             if not group.parked:
