@@ -179,6 +179,41 @@ def answer(serial: int, result: "Future[Any]") -> None:
     say({"id": serial, "code": code if isinstance(code, int) else None, **line})
 
 
+def outgoing(
+    *,
+    topic: str,
+    text: str = "",
+    body_bytes: int = 0,
+    tag: str = "",
+    keys: list[str] | None = None,
+    properties: dict[str, str] | None = None,
+    deliver_at_s: int = 0,
+    deliver_at_ms: int = 0,
+    message_group: str = "",
+    priority: int | None = None,
+    lite_topic: str = "",
+) -> Any:
+    message = Message()
+    message.topic = topic
+    message.body = text.encode() if text else os.urandom(body_bytes)
+    if tag:
+        message.tag = tag
+    for key in keys or []:
+        message.keys = key  # the client's setter adds
+    for key, value in (properties or {}).items():
+        message.add_property(key, value)
+    deliver_at_s = deliver_at_s or -(-deliver_at_ms // 1_000)  # this client knows no other
+    if deliver_at_s:
+        message.delivery_timestamp = deliver_at_s
+    if message_group:
+        message.message_group = message_group
+    if priority is not None:
+        message.priority = priority
+    if lite_topic:
+        message.lite_topic = lite_topic
+    return message
+
+
 class Clients:
     """The commands: every public method is one."""
 
@@ -242,6 +277,10 @@ class Clients:
         client.startup()
         self._clients[name] = client
 
+    def subscribe(self, name: str, topic: str, tags: str) -> None:
+        """Change a consumer's filter of a topic."""
+        self._clients[name].subscribe(topic, filter_of(tags))
+
     def subscribe_lite(self, name: str, lite_topic: str) -> None:
         self._clients[name].subscribe_lite(lite_topic)
 
@@ -253,7 +292,7 @@ class Clients:
 
     def send(self, name: str, way: str = "sync", **fields: Any) -> dict[str, Any]:
         """`way`: sync or async (the future's result is awaited)."""
-        message = self._outgoing(**fields)
+        message = outgoing(**fields)
         client = self._clients[name]
         sent_ms = now_ms()
         if way == "async":
@@ -282,7 +321,7 @@ class Clients:
             while time.monotonic() < until_s:
                 time.sleep(pause_ms / 1000)
                 try:
-                    message = self._outgoing(topic=topic, text=f"{prefix}{index}")
+                    message = outgoing(topic=topic, text=f"{prefix}{index}")
                     return str(client.send(message).message_id)
                 except (ClientException, grpc.RpcError) as error:
                     say({"event": "send failed", "message": str(error)})
@@ -296,7 +335,7 @@ class Clients:
         """A half message; `ref` names its transaction."""
         client = self._clients[name]
         transaction = client.begin_transaction()
-        receipt = client.send(self._outgoing(**fields), transaction)
+        receipt = client.send(outgoing(**fields), transaction)
         ref = str(next(_serial))
         self._transactions[ref] = transaction
         return {"ref": ref, "message_id": receipt.message_id}
@@ -349,41 +388,6 @@ class Clients:
         message = self._messages[ref]
         self._clients[name].change_invisible_duration(message, seconds)
         return str(message.receipt_handle)
-
-    def _outgoing(
-        self,
-        *,
-        topic: str,
-        text: str = "",
-        body_bytes: int = 0,
-        tag: str = "",
-        keys: list[str] | None = None,
-        properties: dict[str, str] | None = None,
-        deliver_at_s: int = 0,
-        deliver_at_ms: int = 0,
-        message_group: str = "",
-        priority: int | None = None,
-        lite_topic: str = "",
-    ) -> Any:
-        message = Message()
-        message.topic = topic
-        message.body = text.encode() if text else os.urandom(body_bytes)
-        if tag:
-            message.tag = tag
-        for key in keys or []:
-            message.keys = key  # the client's setter adds
-        for key, value in (properties or {}).items():
-            message.add_property(key, value)
-        deliver_at_s = deliver_at_s or -(-deliver_at_ms // 1_000)  # this client knows no other
-        if deliver_at_s:
-            message.delivery_timestamp = deliver_at_s
-        if message_group:
-            message.message_group = message_group
-        if priority is not None:
-            message.priority = priority
-        if lite_topic:
-            message.lite_topic = lite_topic
-        return message
 
 
 def main() -> None:

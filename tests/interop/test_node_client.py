@@ -27,6 +27,19 @@ def official(room: Path) -> Iterator[OfficialClient]:
 
 
 class TestNodeClient:
+    def test_send_message_names_a_transaction_by_its_message_id(
+        self, line: Line, wire: WireClient
+    ) -> None:
+        """Its own tests compare the receipt's transaction id with what the consumer is told."""
+        plain = line.send("plain")
+        assert plain["transaction_id"] == plain["message_id"]
+        begun = line.official.call("begin", name=line.topic, topic=line.topic, text="half")
+        line.official.call("end", ref=begun["ref"], resolution="commit")
+        found = wire.take(line.topic, line.topic, 2, patient(10.0))
+        message = {one.body: one for one in found}[b"half"]
+        assert message.system_properties.message_id == begun["message_id"]
+        assert message.user_properties["__transactionId__"] == begun["transaction_id"]
+
     def test_receive_message_larger_than_this_client_takes(
         self, line: Line, wire: WireClient
     ) -> None:

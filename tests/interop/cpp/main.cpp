@@ -180,16 +180,17 @@ mq::Configuration configuration(const json& command) {
   return builder.build();
 }
 
+mq::FilterExpression filter(const std::string& expression) {
+  if (expression.rfind("sql:", 0) == 0) {
+    return mq::FilterExpression(expression.substr(4), mq::ExpressionType::SQL92);
+  }
+  return mq::FilterExpression(expression);
+}
+
 std::map<std::string, mq::FilterExpression> filters(const json& command) {
   std::map<std::string, mq::FilterExpression> wanted;
   for (const auto& topic : command.at("topics").items()) {
-    std::string expression = topic.value();
-    if (expression.rfind("sql:", 0) == 0) {
-      wanted.emplace(topic.key(),
-                     mq::FilterExpression(expression.substr(4), mq::ExpressionType::SQL92));
-    } else {
-      wanted.emplace(topic.key(), mq::FilterExpression(expression));
-    }
+    wanted.emplace(topic.key(), filter(topic.value()));
   }
   return wanted;
 }
@@ -243,6 +244,24 @@ json start_push(const json& command) {
   auto consumer = std::make_shared<mq::PushConsumer>(builder.build());
   std::lock_guard<std::mutex> guard(lock);
   push_consumers[name] = consumer;
+  return nullptr;
+}
+
+// Changes a consumer's filter of a topic.
+json subscribe(const json& command) {
+  std::string name = command.at("name");
+  std::unique_lock<std::mutex> guard(lock);
+  auto simple = simple_consumers.find(name);
+  auto push = push_consumers.find(name);
+  if (simple != simple_consumers.end()) {
+    auto consumer = simple->second;
+    guard.unlock();
+    consumer->subscribe(command.at("topic"), filter(command.at("tags")));
+  } else {
+    auto consumer = push->second;
+    guard.unlock();
+    consumer->subscribe(command.at("topic"), filter(command.at("tags")));
+  }
   return nullptr;
 }
 
@@ -418,6 +437,7 @@ const std::unordered_map<std::string, std::function<json(const json&)>> commands
     {"producer", start_producer},
     {"simple", start_simple},
     {"push", start_push},
+    {"subscribe", subscribe},
     {"send", send},
     {"begin", begin},
     {"end", end},

@@ -36,6 +36,7 @@ type command struct {
 	Topic        string            `json:"topic"`
 	Text         string            `json:"text"`
 	Tag          string            `json:"tag"`
+	Tags         string            `json:"tags"`
 	Keys         []string          `json:"keys"`
 	Properties   map[string]string `json:"properties"`
 	DeliverAtMs  int64             `json:"deliver_at_ms"`
@@ -151,12 +152,16 @@ func filters(c command) map[string]*mq.FilterExpression {
 	}
 	filters := map[string]*mq.FilterExpression{}
 	for topic, expression := range tags {
-		filters[topic] = mq.NewFilterExpression(expression)
-		if sql, found := strings.CutPrefix(expression, "sql:"); found {
-			filters[topic] = mq.NewFilterExpressionWithType(sql, mq.SQL92)
-		}
+		filters[topic] = filter(expression)
 	}
 	return filters
+}
+
+func filter(expression string) *mq.FilterExpression {
+	if sql, found := strings.CutPrefix(expression, "sql:"); found {
+		return mq.NewFilterExpressionWithType(sql, mq.SQL92)
+	}
+	return mq.NewFilterExpression(expression)
 }
 
 func keep(name string, client stopper) {
@@ -238,6 +243,16 @@ func startLitePush(c command) (any, error) {
 	}
 	keep(c.Name, consumer)
 	return nil, consumer.Start()
+}
+
+// subscriber is what both kinds of consumer have.
+type subscriber interface {
+	Subscribe(topic string, filterExpression *mq.FilterExpression) error
+}
+
+// subscribe changes a consumer's filter of a topic.
+func subscribe(c command) (any, error) {
+	return nil, client(c.Name).(subscriber).Subscribe(c.Topic, filter(c.Tags))
 }
 
 func subscribeLite(c command) (any, error) {
@@ -383,6 +398,7 @@ var commands = map[string]func(command) (any, error){
 	"drain":            drain,
 	"change_invisible": changeInvisible,
 	"lite_push":        startLitePush,
+	"subscribe":        subscribe,
 	"subscribe_lite":   subscribeLite,
 	"unsubscribe_lite": unsubscribeLite,
 	"shutdown":         shutdown,

@@ -28,6 +28,7 @@ import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 import org.apache.rocketmq.client.apis.consumer.FilterExpressionType;
 import org.apache.rocketmq.client.apis.consumer.LitePushConsumer;
 import org.apache.rocketmq.client.apis.consumer.MessageListener;
+import org.apache.rocketmq.client.apis.consumer.PushConsumer;
 import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
 import org.apache.rocketmq.client.apis.message.Message;
 import org.apache.rocketmq.client.apis.message.MessageBuilder;
@@ -134,6 +135,9 @@ public final class Client {
                                 .setMessageListener(listener(name, command))
                                 .build());
                 return null;
+            case "subscribe":
+                subscribe(clients.get(name), command);
+                return null;
             case "subscribe_lite":
                 ((LitePushConsumer) clients.get(name))
                         .subscribeLite(command.get("lite_topic").getAsString());
@@ -198,12 +202,26 @@ public final class Client {
     private static Map<String, FilterExpression> filters(JsonObject command) {
         Map<String, FilterExpression> filters = new HashMap<>();
         for (Map.Entry<String, JsonElement> topic : command.getAsJsonObject("topics").entrySet()) {
-            String tags = topic.getValue().getAsString();
-            filters.put(topic.getKey(), tags.startsWith("sql:")
-                ? new FilterExpression(tags.substring(4), FilterExpressionType.SQL92)
-                : new FilterExpression(tags, FilterExpressionType.TAG));
+            filters.put(topic.getKey(), filter(topic.getValue().getAsString()));
         }
         return filters;
+    }
+
+    private static FilterExpression filter(String tags) {
+        return tags.startsWith("sql:")
+                ? new FilterExpression(tags.substring(4), FilterExpressionType.SQL92)
+                : new FilterExpression(tags, FilterExpressionType.TAG);
+    }
+
+    /** Changes a consumer's filter of a topic. */
+    private void subscribe(AutoCloseable consumer, JsonObject command) throws ClientException {
+        String topic = command.get("topic").getAsString();
+        FilterExpression filter = filter(command.get("tags").getAsString());
+        if (consumer instanceof PushConsumer) {
+            ((PushConsumer) consumer).subscribe(topic, filter);
+        } else {
+            ((SimpleConsumer) consumer).subscribe(topic, filter);
+        }
     }
 
     /** Tells in few words, for many; whether this attempt fails: a "nack…" at first. */

@@ -98,10 +98,13 @@ async function start(name, client) {
 
 /** Tags by topic, or after `sql:` an expression. */
 function subscriptions(topics) {
-  const filter = (wanted) => wanted.startsWith('sql:')
-    ? new FilterExpression(wanted.slice(4), SQL)
-    : wanted;
   return new Map(Object.entries(topics).map(([topic, wanted]) => [topic, filter(wanted)]));
+}
+
+function filter(wanted) {
+  return wanted.startsWith('sql:')
+    ? new FilterExpression(wanted.slice(4), SQL)
+    : new FilterExpression(wanted);
 }
 
 const { TEST_ACCESS_KEY: accessKey, TEST_SECRET_KEY: accessSecret } = process.env;
@@ -155,6 +158,9 @@ const commands = {
       ...credentials,
     })),
 
+  /** Change a consumer's filter of a topic. */
+  subscribe: ({ name, topic, tags }) => clients.get(name).subscribe(topic, filter(tags)),
+
   subscribe_lite: ({ name, lite_topic: liteTopic }) => clients.get(name).subscribeLite(liteTopic),
 
   unsubscribe_lite: ({ name, lite_topic: liteTopic }) =>
@@ -184,6 +190,7 @@ const commands = {
     });
     return {
       message_id: receipt.messageId,
+      transaction_id: receipt.transactionId,
       offset: receipt.offset,
       recall_handle: receipt.recallHandle,
       sent_ms: sentMs,
@@ -196,7 +203,7 @@ const commands = {
     const receipt = await clients.get(name).send({ topic, body: Buffer.from(text) }, transaction);
     const ref = String(transactions.size + 1);
     transactions.set(ref, transaction);
-    return { ref, message_id: receipt.messageId };
+    return { ref, message_id: receipt.messageId, transaction_id: receipt.transactionId };
   },
 
   async end({ ref, resolution }) {

@@ -35,7 +35,21 @@ impl From<ClientError> for Failure {
 struct Consumer {
     client: SimpleConsumer,
     topic: String,
-    filter: FilterExpression,
+    filter: Mutex<Arc<FilterExpression>>, // the client is told it with each receive
+}
+
+impl Consumer {
+    fn filter(&self) -> Arc<FilterExpression> {
+        self.filter.lock().unwrap().clone()
+    }
+}
+
+/// Tags, or after `sql:` an expression.
+fn filter(wanted: &str) -> Arc<FilterExpression> {
+    Arc::new(match wanted.strip_prefix("sql:") {
+        Some(sql) => FilterExpression::new(FilterType::Sql, sql),
+        None => FilterExpression::new(FilterType::Tag, wanted),
+    })
 }
 
 /// Ends a transaction (true: commit), and where to say how that went.
@@ -123,11 +137,7 @@ impl Clients {
 
     async fn start_simple(&self, command: &Value) -> Answer {
         let (topic, wanted) = command["topics"].as_object().expect("topics").iter().next().expect("a topic");
-        let wanted = wanted.as_str().unwrap();
-        let filter = match wanted.strip_prefix("sql:") {
-            Some(sql) => FilterExpression::new(FilterType::Sql, sql),
-            None => FilterExpression::new(FilterType::Tag, wanted),
-        };
+        let filter = Mutex::new(filter(wanted.as_str().unwrap()));
         let mut option = SimpleConsumerOption::default();
         option.set_consumer_group(text(command, "group"));
         option.set_topics(vec![topic]);
@@ -136,6 +146,13 @@ impl Clients {
         client.start().await?;
         let consumer = Consumer { client, topic: topic.clone(), filter };
         self.consumers.lock().unwrap().insert(text(command, "name").to_string(), Arc::new(consumer));
+        Ok(Value::Null)
+    }
+
+    /// Change a consumer's filter.
+    async fn subscribe(&self, command: &Value) -> Answer {
+        let consumer = self.consumer(text(command, "name"));
+        *consumer.filter.lock().unwrap() = filter(text(command, "tags"));
         Ok(Value::Null)
     }
 
@@ -215,7 +232,8 @@ impl Clients {
         let consumer = self.consumer(text(command, "name"));
         let count_max = command["count_max"].as_i64().unwrap_or(32) as i32;
         let invisible = Duration::from_secs(command["invisible_s"].as_u64().unwrap_or(30));
-        let received = consumer.client.receive_with(&consumer.topic, &consumer.filter, count_max, invisible).await?;
+        let filter = consumer.filter();
+        let received = consumer.client.receive_with(&consumer.topic, &filter, count_max, invisible).await?;
         let mut lines = Vec::new();
         for message in received {
             let reference = self.next_ref();
@@ -238,7 +256,8 @@ impl Clients {
         let invisible = Duration::from_secs(command["invisible_s"].as_u64().unwrap_or(30));
         tokio::spawn(async move {
             loop {
-                let Ok(received) = consumer.client.receive_with(&consumer.topic, &consumer.filter, 32, invisible).await
+                let filter = consumer.filter();
+                let Ok(received) = consumer.client.receive_with(&consumer.topic, &filter, 32, invisible).await
                 else {
                     tokio::time::sleep(Duration::from_millis(200)).await;
                     continue;
@@ -275,6 +294,7 @@ impl Clients {
         match text(command, "do") {
             "producer" => self.start_producer(command).await,
             "simple" => self.start_simple(command).await,
+            "subscribe" => self.subscribe(command).await,
             "send" => self.send(command).await,
             "send_batch" => self.send_batch(command).await,
             "begin" => self.begin(command).await,
