@@ -40,6 +40,7 @@ MODULES: Final = (
     "broker/latermq_broker/pump/commit_waits.py",
     "broker/latermq_broker/pump/disk_work.py",
     "broker/latermq_broker/pump/pump.py",
+    "broker/latermq_broker/pump/standstill.py",
 )
 PURE: Final = (  # stay as they are
     "__init__.py",

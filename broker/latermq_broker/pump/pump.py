@@ -37,6 +37,7 @@ TICK_SLEEP_MS_MAX: Final = 3_600_000  # look again at least this often
 FULL_RETRY_MS: Final = 1_000  # after a tick that found the disk full
 BEHIND_RETRY_MS: Final = 100  # while it is behind: nothing expires and no timer fires
 HOUSEKEEPING_MS: Final = 1_000
+LOOK_MS: Final = 100  # from one look for a standstill, a second or more, to the next
 
 
 class Pump:
@@ -80,6 +81,7 @@ class Pump:
         self._waits = CommitWaits(self._log)
         self._housekeeping_ms = housekeeping_ms
         self._standstill = Standstill(engine.hearing, housekeeping_ms)
+        self._looked_ms = 0  # when it was asked last
         self._second_s = 0.0  # when housekeeping is due, by the loop
         self._tick_ms = 0  # when the tick timer is set for
         self._wall_offset_ms = 0  # as the engine knows it
@@ -94,7 +96,9 @@ class Pump:
 
     def now_ms(self) -> int:
         now_ms, offset_ms = self._clock.now_ms(), self._clock.wall_offset_ms
-        self._standstill.look(now_ms)
+        if now_ms - self._looked_ms >= LOOK_MS:
+            self._looked_ms = now_ms
+            self._standstill.look(now_ms)
         jump_ms = offset_ms - self._wall_offset_ms
         if jump_ms:  # somebody set the clock: what waits for a time of day may be due, or no longer
             log.warning("the wall clock jumped", extra={"ms": jump_ms, "offset_ms": offset_ms})

@@ -156,13 +156,13 @@ class ReceiveService:
         topic = request.message_queue.topic
         reads_lite = self._reads_lite(receive, caller)
         call = caller.call
-        leased = None
+        leased, now_ms = None, self._committer.now_ms()
         if reads_lite:
             leased = self._attempt_lite(receive, call)
         else:
             expression = request.filter_expression.expression
             client, place = receive.client_id, (receive.group, receive.topic)
-            declares, now_ms = self._sessions.get(client) is not None, self._committer.now_ms()
+            declares = self._sessions.get(client) is not None
             self._sessions.filters.note(
                 client, place, receive.filter, expression, now_ms, declares=declares
             )
@@ -170,7 +170,7 @@ class ReceiveService:
             if not self._comes_away_empty(receive):
                 leased = self._lease_wanted(receive, call)
         if receive.auto_renew:
-            self._sessions.hold(receive.client_id, call.user, self._committer.now_ms())
+            self._sessions.hold(receive.client_id, call.user, now_ms)
         if leased is not None:
             call.on_cancel(partial(self._give_back, receive.group, leased))
             return self._reply(topic, leased)
@@ -217,11 +217,11 @@ class ReceiveService:
         Args:
             waits: the receive has waited, and its client may want something else by now.
         """
-        place = (receive.group, receive.topic)
-        wanted = self._sessions.filters.wanted(place, self._committer.now_ms())
+        place, now_ms = (receive.group, receive.topic), self._committer.now_ms()
+        wanted = self._sessions.filters.wanted(place, now_ms)
         if len(wanted) != 1 or wanted[0] != receive.filter or waits:
             receive = receive._replace(wanted=wanted, waits=waits)
-        return self._lease(receive, call)
+        return self._lease(receive, call, now_ms)
 
     def _reads_lite(self, receive: ReceiveRequest, caller: Caller) -> bool:
         """Return whether the group reads lite topics, or will: SyncLiteSubscription makes it.
@@ -248,7 +248,7 @@ class ReceiveService:
         receive = self._with_lite_topics(receive)
         if not self._engine.lites.waits(receive.group, receive.topic, receive.lite_keys):
             return None
-        return self._lease(receive, call)
+        return self._lease(receive, call, self._committer.now_ms())
 
     def _receive_request(
         self, request: service_pb2.ReceiveMessageRequest, caller: Caller
@@ -275,7 +275,7 @@ class ReceiveService:
             auto_renew and self._single_file(group, caller),
         )
 
-    def _lease(self, receive: ReceiveRequest, call: Call) -> Leased | None:
+    def _lease(self, receive: ReceiveRequest, call: Call, now_ms: int) -> Leased | None:
         """Lease as many as the caller has room for. Raises TooManyRequestsError: there is none."""
         bytes_max = call.reply_room()
         receive_bytes_max = self._config.delivery.receive_bytes_max
@@ -290,7 +290,7 @@ class ReceiveService:
             self.outlived.made(receive.group)
         if self._flow.table.in_flight:
             receive = self._flow.fitted(receive)
-        delivered = self._engine.receive(receive, self._committer.now_ms())
+        delivered = self._engine.receive(receive, now_ms)
         if not delivered:
             return None
         size = sum([len(each.rest) + len(each.sys) + ELEMENT_BYTES for each in delivered])
