@@ -77,18 +77,15 @@ class KafkaApp(App):
 
         Args:
             group: of Kafka's consumers, and of LaterMQ's.
-            ordered: while a record waits, what follows of its key waits behind it, in LaterMQ's
-                order; once it is a dead letter they go on. Waits and attempts are those of any
-                group, unless told: `max_attempts="unlimited"` never lets them go on.
+            ordered: while a record waits, what follows of its key waits behind it; once it is a
+                dead letter they go on: never, with `max_attempts="unlimited"`.
             republish: write a record that is due to its topic and partition again, for this group,
                 instead of calling the function; see `meant_for`. Not with `ordered`.
             retry_topic: where LaterMQ keeps its records, and no others; the topic's name and the
                 group's unless named.
             concurrency: calls at a time for what LaterMQ brings.
             others: as `App.listener`; the attempt at Kafka is the first.
-        Raises:
-            ValueError: `republish` and `ordered`; another listener's retry topic; and as
-                `App.listener`.
+        Raises ValueError: `republish` and `ordered`; another listener's retry topic.
         """
         arguments.name_of("topic", topic)
         arguments.name_of("group", group)
