@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakSet
 
 from sqlalchemy import Column, DateTime, Insert, MetaData, Table, delete, text
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, scoped_session
 
 from latermq._values import arguments
@@ -18,7 +17,11 @@ from latermq.idempotency._keys import check_key
 TABLE: Final = "latermq_done"
 
 AnySession: TypeAlias = Session | scoped_session[Any] | Connection
-AnyAsyncSession: TypeAlias = AsyncSession | async_scoped_session[Any] | AsyncConnection
+
+if TYPE_CHECKING:  # SQLAlchemy's asyncio needs greenlet, which is an extra of SQLAlchemy
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+
+    AnyAsyncSession: TypeAlias = AsyncSession | async_scoped_session[Any] | AsyncConnection
 
 
 class Done:
@@ -59,7 +62,7 @@ class Done:
         check_key(key)
         return self._insert(self._connection(session), key)
 
-    async def first_time_async(self, session: AnyAsyncSession, key: str) -> bool:
+    async def first_time_async(self, session: "AnyAsyncSession", key: str) -> bool:
         """Do as `first_time`, for SQLAlchemy's asyncio."""
         check_key(key)
         connection = await self._async_connection(session)
@@ -76,7 +79,7 @@ class Done:
         """
         self._check(self._connection(session))
 
-    async def check_async(self, session: AnyAsyncSession) -> None:
+    async def check_async(self, session: "AnyAsyncSession") -> None:
         """Do as `check`, for SQLAlchemy's asyncio."""
         await (await self._async_connection(session)).run_sync(self._check)
 
@@ -100,7 +103,9 @@ class Done:
         connection: Connection = session.connection(bind_arguments={"clause": self.table.insert()})
         return connection
 
-    async def _async_connection(self, session: AnyAsyncSession) -> AsyncConnection:
+    async def _async_connection(self, session: "AnyAsyncSession") -> "AsyncConnection":
+        from sqlalchemy.ext.asyncio import AsyncConnection
+
         if isinstance(session, AsyncConnection):
             return session
         connection: AsyncConnection = await session.connection(

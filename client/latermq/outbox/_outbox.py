@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from sqlalchemy import MetaData, delete, insert, update
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, scoped_session
 from sqlalchemy.schema import CreateIndex, CreateTable, DDLElement
 
@@ -48,13 +47,21 @@ from latermq.outbox._table import (
 )
 from latermq.producer import time_of_day
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # SQLAlchemy's asyncio needs greenlet, which is an extra of SQLAlchemy
+    from sqlalchemy.ext.asyncio import (
+        AsyncConnection,
+        AsyncEngine,
+        AsyncSession,
+        async_scoped_session,
+    )
+
     from latermq import sync
+
+    AnyAsyncSession: TypeAlias = AsyncSession | async_scoped_session[Any] | AsyncConnection
 
 log = logging.getLogger("latermq.client")
 
 AnySession: TypeAlias = Session | scoped_session[Any] | Connection
-AnyAsyncSession: TypeAlias = AsyncSession | async_scoped_session[Any] | AsyncConnection
 
 TABLE: Final = "latermq_outbox"
 WINDOW: Final = 100  # rows of one transaction
@@ -116,7 +123,7 @@ class Outbox:
         """
         session.execute(self._insert(topic, message))
 
-    async def add_async(self, session: AnyAsyncSession, topic: str, message: Message) -> None:
+    async def add_async(self, session: "AnyAsyncSession", topic: str, message: Message) -> None:
         """Do as `add`, for SQLAlchemy's asyncio."""
         await session.execute(self._insert(topic, message))
 
@@ -154,7 +161,7 @@ class Outbox:
             _do(engine, round_.end)
         return round_.relayed()
 
-    async def relay_async(self, mq: Client, engine: AsyncEngine) -> Relayed:
+    async def relay_async(self, mq: Client, engine: "AsyncEngine") -> Relayed:
         """Do as `relay`, with asyncio on both sides."""
         round_ = _Round(self)
 
@@ -195,7 +202,9 @@ class Outbox:
                 watch.ended(self.relay(mq, engine))
             stop.wait(watch.pause.total_seconds())
 
-    async def run_async(self, mq: Client, engine: AsyncEngine, *, pause: timedelta = PAUSE) -> None:
+    async def run_async(
+        self, mq: Client, engine: "AsyncEngine", *, pause: timedelta = PAUSE
+    ) -> None:
         """Do as `run`, with asyncio on both sides, until it is cancelled."""
         watch = _Watch(pause)
         while True:
@@ -231,7 +240,7 @@ class Outbox:
             session, delete(self.table).where(self.table.c.parked_at.is_not(None)), ids
         )
 
-    def ddl(self, engine: Engine | AsyncEngine) -> list[str]:
+    def ddl(self, engine: "Engine | AsyncEngine") -> list[str]:
         """Return the SQL that makes the tables on this engine's database, for a migration."""
         tables = [CreateTable(each) for each in (self.table, self.lease_table)]
         statements: list[DDLElement] = [*tables, *map(CreateIndex, self.table.indexes)]
@@ -258,7 +267,7 @@ def _do(engine: Engine, work: Callable[[Connection], Any]) -> Any:
         return work(connection)
 
 
-async def _do_async(engine: AsyncEngine, work: Callable[[Connection], Any]) -> Any:
+async def _do_async(engine: "AsyncEngine", work: Callable[[Connection], Any]) -> Any:
     async with engine.begin() as connection:
         return await connection.run_sync(work)
 

@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
@@ -315,3 +317,28 @@ def test_its_sql_makes_its_tables(tmp_path: Path) -> None:
         OUTBOX.add(connection, "orders", Message(b"x"))
     assert OUTBOX.relay(ThreadClient(), engine) == Relayed(sent=1)  # type: ignore[arg-type]
     engine.dispose()
+
+
+WITHOUT_GREENLET: Final = """
+import sys
+sys.modules["greenlet"] = sys.modules["greenlet._greenlet"] = None
+from sqlalchemy import MetaData, create_engine
+from latermq import Message
+from latermq.idempotency import Done
+from latermq.outbox import Outbox
+metadata = MetaData()
+outbox, done = Outbox(metadata), Done(metadata, "billing")
+engine = create_engine("sqlite://")
+metadata.create_all(engine)
+with engine.begin() as connection:
+    outbox.add(connection, "orders", Message(b"17"))
+    print(done.first_time(connection, "17"), outbox.parked(connection), len(outbox.ddl(engine)))
+"""
+
+
+def test_threads_need_nothing_of_asyncio() -> None:
+    """SQLAlchemy's asyncio is an extra of it."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_GREENLET], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout.strip(), done.stderr) == ("True [] 3", "")
