@@ -6,7 +6,9 @@ until it does not; then all are tried in turns.
 """
 
 import asyncio
-from collections.abc import Sequence
+import logging
+import ssl
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +19,8 @@ import grpc.aio
 from latermq_broker.config.addresses import addresses_of
 from latermq_broker.config.config import Config
 from latermq_broker.errors import ConfigError
+
+log = logging.getLogger("latermq.cluster")
 
 UNLIMITED: Final = -1
 TURN_S: Final = 0.25  # for one address, where there are several
@@ -52,8 +56,9 @@ class Peers:
     def __init__(self, config: Config) -> None:
         self._addresses = [addresses_of(each) for each in config.cluster.shards]
         self._turns = [0] * len(self._addresses)  # the address of each that is called first
-        self._credentials = _credentials(config)
+        self._files = _TlsFiles(config) if config.cluster.ca else None
         self._channels: dict[str, Any] = {}
+        self._former: list[Any] = []  # channels with the certificates of before
 
     async def call(
         self, shard: int, path: str, request: bytes, metadata: Metadata, timeout_s: float
@@ -93,7 +98,7 @@ class Peers:
 
     async def close(self) -> None:
         """End every call that is under way."""
-        for channel in self._channels.values():
+        for channel in (*self._channels.values(), *self._former):
             await channel.close()
         self._channels.clear()
 
@@ -110,25 +115,67 @@ class Peers:
             turn += 1
 
     def _channel(self, address: str) -> Any:
+        """Return the channel to an address; another one when TLS files changed and it is not open.
+
+        What still waits on the one before ends by its own time.
+        """
         channel = self._channels.get(address)
+        is_open = channel is not None and channel.get_state() is grpc.ChannelConnectivity.READY
+        if self._files is not None and not is_open and self._files.renew():
+            self._former += self._channels.values()
+            self._channels.clear()
+            channel = None
         if channel is None:
-            if self._credentials is None:
+            if self._files is None:
                 channel = grpc.aio.insecure_channel(address, OPTIONS)
             else:
-                channel = grpc.aio.secure_channel(address, self._credentials, OPTIONS)
+                channel = grpc.aio.secure_channel(address, self._files.credentials, OPTIONS)
             self._channels[address] = channel
         return channel
 
 
-def _credentials(config: Config) -> Any:
-    """Make what TLS needs; None: clear text."""
-    if not config.cluster.ca:
-        return None
-    tls = config.tls
+class _TlsFiles:
+    """The files that TLS between shards needs, read again when they have changed.
+
+    Those that cannot be used, or a pair that does not fit, keep what was read before, with a
+    WARNING.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._paths = {"cluster.ca": config.cluster.ca}
+        if config.tls.certificate and config.tls.key:
+            self._paths |= {"tls.certificate": config.tls.certificate, "tls.key": config.tls.key}
+        self._read = self._now()
+        self.credentials = _credentials(self._read)
+
+    def renew(self) -> bool:
+        """Read the files; tell whether there are other credentials now."""
+        try:
+            read = self._now()
+            if read == self._read:
+                return False
+            self._read = read
+            self._check()
+        except (ConfigError, OSError) as error:  # ssl's errors are of the latter kind
+            log.warning("TLS files between shards not taken", extra={"reason": str(error)})
+            return False
+        self.credentials = _credentials(read)
+        return True
+
+    def _now(self) -> dict[str, bytes]:
+        return {setting: _file(setting, path) for setting, path in self._paths.items()}
+
+    def _check(self) -> None:
+        """Raises OSError: the certificate and the key do not fit, or are no PEM."""
+        paths = {name: Path(path).expanduser() for name, path in self._paths.items()}
+        context = ssl.create_default_context(cafile=paths["cluster.ca"])
+        if "tls.key" in paths:
+            context.load_cert_chain(paths["tls.certificate"], paths["tls.key"])
+
+
+def _credentials(files: Mapping[str, bytes]) -> Any:
     return grpc.ssl_channel_credentials(
-        _file("cluster.ca", config.cluster.ca),
-        _file("tls.key", tls.key) if tls.key else None,
-        _file("tls.certificate", tls.certificate) if tls.certificate else None,
+        files["cluster.ca"], files.get("tls.key"), files.get("tls.certificate")
     )
 
 

@@ -12,7 +12,7 @@ from latermq._connection.status import error_of, nobody_answers
 from latermq._connection.transport import Metadata, Stream
 from latermq._values.endpoints import Endpoints
 from latermq._values.identity import __version__
-from latermq._values.tls import Tls, read
+from latermq._values.tls import Tls, TlsFiles, read
 from latermq.errors import LaterMQError, UnavailableError
 
 UNLIMITED: Final = -1
@@ -44,18 +44,38 @@ class GrpcTransport:
     def __init__(self, endpoints: Endpoints, tls: Tls | None = None, waits: bool = True) -> None:
         self._endpoints = endpoints
         self._waits = waits
-        target = endpoints.target()
-        if tls is None:
-            self._channel = grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
-        else:
-            name = tls.server_name
-            named = [] if name is None else [("grpc.ssl_target_name_override", name)]
-            self._channel = grpc.aio.secure_channel(
-                target, credentials_of(tls), options=[*CHANNEL_OPTIONS, *named]
-            )
+        self._tls = tls
+        self._files = None if tls is None else TlsFiles(tls)
+        self._channel = self._open()
+        self._closing: set[asyncio.Task[None]] = set()  # of channels before this one
         self._callables: dict[tuple[str, str], Any] = {}
         self._calls: WeakSet[Any] = WeakSet()
         self._listening: asyncio.Task[None] | None = None  # from the first call on
+
+    def _open(self) -> grpc.aio.Channel:
+        target = self._endpoints.target()
+        if self._tls is None:
+            return grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
+        name = self._tls.server_name
+        named = [] if name is None else [("grpc.ssl_target_name_override", name)]
+        options = [*CHANNEL_OPTIONS, *named]
+        return grpc.aio.secure_channel(target, credentials_of(self._tls), options=options)
+
+    def _renew(self) -> None:
+        """Have another channel if there is no connection and the TLS files have changed.
+
+        A channel's credentials are made once. What waits for a connection of the former one breaks
+        off, and is made again by its caller.
+        """
+        if self._files is None:
+            return
+        if self._channel.get_state() is grpc.ChannelConnectivity.READY or not self._files.renew():
+            return
+        former, self._channel = self._channel, self._open()
+        self._callables.clear()
+        closing = asyncio.ensure_future(former.close())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
 
     async def unary(
         self, path: str, request: bytes, metadata: Metadata, timeout: float | None
@@ -116,6 +136,7 @@ class GrpcTransport:
         if self._listening is None:
             name = f"latermq grpcio {self._endpoints}"
             self._listening = asyncio.create_task(self._listen(), name=name)
+        self._renew()
         call = self._callable(kind, path)(*request, wait_for_ready=self._waits, **options)
         self._calls.add(call)
         return call

@@ -1,5 +1,6 @@
 """How a client of a broker with TLS checks the broker, and says who it is itself."""
 
+import logging
 import os
 import ssl
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from typing import Final
 
 from latermq._values import arguments
 
+log = logging.getLogger("latermq.client")
+
 TLS_VARIABLE: Final = "LATERMQ_TLS"
 CA_VARIABLE: Final = "LATERMQ_CA"
 SKIP_VERIFY_VARIABLE: Final = "LATERMQ_INSECURE_SKIP_VERIFY"
@@ -19,7 +22,7 @@ _OFF: Final = frozenset({"", "0", "false", "no", "off"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    """Encryption, with these files in PEM.
+    """Encryption, with these files in PEM; read again for new connections when they have changed.
 
     Args:
         ca: certificates of whom to trust, a file or its content; None: whom the system trusts.
@@ -70,6 +73,53 @@ class Tls:
             with _named("certificate and key", self.certificate, self.key):
                 context.load_cert_chain(str(self.certificate), str(self.key))
         return context
+
+
+class TlsFiles:
+    """What a `Tls` stands for, read again for a new connection when its files have changed.
+
+    Files that cannot be used, or a certificate and a key that do not fit, as between two writes,
+    keep what was read before, with a WARNING.
+
+    Raises:
+        OSError: a file cannot be read.
+        ValueError: it holds no certificate or key in PEM, or they do not fit.
+    """
+
+    def __init__(self, tls: Tls) -> None:
+        self._tls = tls
+        self._stamps = self._look()
+        self.context = tls.context()
+
+    def renew(self) -> bool:
+        """Read the files if they have changed; tell whether there is another context now."""
+        stamps = self._look()
+        if stamps == self._stamps:
+            return False
+        self._stamps = stamps
+        try:
+            self.context = self._tls.context()
+        except (OSError, ValueError) as error:
+            log.warning("TLS files have changed; going on with those before: %s", error)
+            return False
+        log.info("TLS files have changed: read again")
+        return True
+
+    def _look(self) -> tuple[tuple[int, ...], ...]:
+        """Return what changes when a file is written or replaced; of one that is away: nothing."""
+        return tuple(
+            _stamp(path)
+            for path in (self._tls.ca, self._tls.certificate, self._tls.key)
+            if isinstance(path, str | Path)
+        )
+
+
+def _stamp(path: str | Path) -> tuple[int, ...]:
+    try:
+        about = os.stat(path)
+    except OSError:
+        return ()
+    return about.st_mtime_ns, about.st_size, about.st_ino, about.st_dev
 
 
 def tls_of(given: bool | Tls | None) -> bool | Tls:

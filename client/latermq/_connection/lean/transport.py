@@ -17,7 +17,7 @@ from latermq._connection.status import error_of, nobody_answers
 from latermq._connection.transport import Metadata, Stream
 from latermq._values.endpoints import Endpoints
 from latermq._values.identity import __version__
-from latermq._values.tls import Tls
+from latermq._values.tls import Tls, TlsFiles
 from latermq.backoff import Pace
 from latermq.errors import LaterMQError, UnavailableError
 from latermq_h2.grpc_code import GrpcCode
@@ -47,7 +47,7 @@ class LeanTransport:
     def __init__(self, endpoints: Endpoints, tls: Tls | None = None, waits: bool = True) -> None:
         self._endpoints = endpoints
         self._waits = waits
-        self._context = None if tls is None else tls.context()
+        self._tls = None if tls is None else TlsFiles(tls)
         self._server_name = None if tls is None else tls.server_name
         authority = str(endpoints).partition(";")[0]
         scheme = "http" if tls is None else "https"
@@ -263,9 +263,12 @@ class LeanTransport:
             if not greeted.done():
                 greeted.set_result(None)
 
-        name = (self._server_name or host) if self._context is not None else None
+        context, name = None, None
+        if self._tls is not None:
+            self._tls.renew()
+            context, name = self._tls.context, self._server_name or host
         transport, shell = await self._loop.create_connection(
-            lambda: Shell(changed), host, port, ssl=self._context, server_hostname=name
+            lambda: Shell(changed), host, port, ssl=context, server_hostname=name
         )
         self._shells.add(shell)
         shell.closed.add_done_callback(lambda _: self._shells.discard(shell))
