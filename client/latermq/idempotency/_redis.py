@@ -92,7 +92,8 @@ class RedisDone:
             listener longer than its `timeout`.
         keep: how long it is remembered that something is done: as long as its message can come
             again, dead letters that are redriven included.
-        prefix: what the names of marks begin with.
+        prefix: what the names of marks begin with: `prefix:group:key`, where a colon or a percent
+            sign of the group and the key is written as in a URL.
     """
 
     def __init__(
@@ -176,9 +177,8 @@ class RedisDone:
         if waits is not self._waits:
             wanted = "once_async" if self._waits else "once"
             raise TypeError(f"this client is {type(self._redis)!r}: use `{wanted}` with it")
-        # The separator is escaped, for "a:b" + "c" is not "a" + "b:c".
-        group = self.group.replace("%", "%25").replace(":", "%3A")
-        return _Claim(key, f"{self._prefix}:{group}:{key}", uuid4().hex, monotonic())
+        name = f"{self._prefix}:{_quoted(self.group)}:{_quoted(key)}"
+        return _Claim(key, name, uuid4().hex, monotonic())
 
     @contextmanager
     def _looking(self) -> Iterator[None]:
@@ -232,6 +232,12 @@ class RedisDone:
             "its failure: %s", claim.key, self.group, self._lease_ms / 1000, error,
             extra={"key": claim.key, "reason": str(error)},
         )  # fmt: skip
+
+
+def _quoted(name: str) -> str:
+    """Escape the separator: whatever a prefix is, the last two colons end it and the group, so of
+    no two triples of prefix, group and key the names are equal."""
+    return name.replace("%", "%25").replace(":", "%3A")
 
 
 def _text(value: Any) -> str:

@@ -4,6 +4,8 @@ import logging
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from latermq.idempotency import InHandError, RedisDone
 from latermq.idempotency._redis import _BEGIN, _GIVE_UP
@@ -87,13 +89,19 @@ def test_a_begin_without_an_answer_leaves_no_mark() -> None:
         assert first
 
 
-def test_names_that_are_joined_are_told_apart() -> None:
+NAMES = st.text(alphabet=":%3Aa", min_size=1, max_size=4)
+TRIPLES = st.tuples(NAMES, NAMES, NAMES)
+
+
+@given(st.lists(TRIPLES, min_size=2, max_size=8, unique=True))
+@example([("a:b", "c", "d"), ("a", "b:c", "d"), ("a", "b", "c:d"), ("a", "b%3Ac", "d")])
+@example([("latermq:done", "billing", "5"), ("latermq", "done", "billing:5")])
+def test_names_that_are_joined_are_told_apart(triples: list[tuple[str, str, str]]) -> None:
     redis = LossyRedis()
-    for group, key in (("a", "b:c"), ("a:b", "c"), ("a%3Ab", "c")):
-        with RedisDone(redis, group).once(key) as first:  # type: ignore[arg-type]
+    for prefix, group, key in triples:
+        with RedisDone(redis, group, prefix=prefix).once(key) as first:  # type: ignore[arg-type]
             assert first
-    assert len(redis.marks) == 3
-    assert "latermq:done:a:b:c" in redis.marks  # as before
+    assert len(redis.marks) == len(triples)
 
 
 def test_anothers_mark_is_in_hand() -> None:
