@@ -37,7 +37,12 @@ from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
 @letter_filters
 @click.option("--to-topic", default="", metavar="TOPIC", help="A new message there instead.")
 @click.option("--max", "count_max", type=click.IntRange(min=1), metavar="N", help="Stop after N.")
-@click.option("--rate", type=click.IntRange(min=1), metavar="N", help="At most N per second.")
+@click.option(
+    "--rate",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="At most N per second, with all other redrives of the group.",
+)
 @click.option("--dry-run", is_flag=True, help="Only count what would be redriven.")
 @broker_options
 def redrive(

@@ -26,7 +26,7 @@ from latermq_broker.services.call import names
 from latermq_broker.services.call.answers import Caller, ok_status
 from latermq_broker.services.call.paging import after, page_size, page_token
 from latermq_broker.services.clients.rooms import Rooms
-from latermq_broker.services.messaging.token_bucket import TokenBucket
+from latermq_broker.services.messaging.redrive_pace import RedrivePaces
 from latermq_broker.services.v1.v1_letters import dead_filter, letter_message
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from latermq_proto.latermq.v1 import dead_letter_pb2
@@ -39,7 +39,6 @@ LOOK_MS_MAX: Final = (
 PAGE_BYTES_MAX: Final = 2 << 20  # then a page ends early; it has at least one letter
 PROGRESS_LETTERS: Final = 1_000
 PROGRESS_MS: Final = 1_000
-CATCH_UP_MS: Final = 200  # of a rate: what was not used for longer is not made up for
 _NAP_MS: Final = 50  # between two looks at the clock while a rate limit holds a job back
 
 Progress = dead_letter_pb2.DeadLetterProgress
@@ -61,6 +60,7 @@ class DeadLettersService:
     def __init__(self, rooms: Rooms) -> None:
         self._engine = rooms.engine
         self._committer = rooms.committer
+        self._paces = RedrivePaces()
 
     async def list_dead_letters(
         self, request: dead_letter_pb2.ListDeadLettersRequest, caller: Caller
@@ -194,27 +194,33 @@ class DeadLettersService:
     async def _run(self, job: _Job, caller: Caller) -> AsyncIterator[Progress]:
         """Do the job, slice by slice; the last element has done = True."""
         told_ms = self._committer.now_ms()
-        pace = _pace(job, told_ms)
+        paced = not (job.dry_run or job.to_topic is None)
+        number = self._paces.begin(told_ms) if paced else 0
         told_count = 0
         offset, end = self._range(job.group)
         progress = Progress(status=ok_status())
         while offset < end and not _enough(job, progress):
             if caller.call.cancelled:
-                return
+                break
             now_ms = self._committer.now_ms()
             allowed = min(_left(job, progress), SLICE_LETTERS_MAX)
-            if pace is not None:
-                allowed = min(allowed, pace.whole(now_ms))
+            if paced:
+                allowed = self._paces.allowed(job.group, number, job.rate, allowed, now_ms)
             if allowed > 0:
                 before = progress.changed_count + progress.failed_count
                 offset = await self._slice(job, offset, end, allowed, progress)
-                if pace is not None:
-                    pace.take(progress.changed_count + progress.failed_count - before)
+                if paced:
+                    tried = progress.changed_count + progress.failed_count - before
+                    self._paces.take(job.group, tried)
             many = progress.scanned_count - told_count >= PROGRESS_LETTERS
             if many or now_ms - told_ms >= PROGRESS_MS:
                 told_count, told_ms = progress.scanned_count, now_ms
                 yield _copy(progress)
             await asyncio.sleep(0 if allowed > 0 else _NAP_MS / 1000)
+        if paced:
+            self._paces.end(job.group, number)
+        if caller.call.cancelled:
+            return
         progress.done = True
         yield progress
 
@@ -291,16 +297,6 @@ def _changeable(message: dead_letter_pb2.DeadLetterFilter) -> DeadFilter:
     if filter.state is not DeadState.DEAD:
         raise BadRequestError("only letters in state DEAD can be redriven or dropped")
     return filter
-
-
-def _pace(job: _Job, now_ms: int) -> TokenBucket | None:
-    """Make what keeps a job's rate; None: it has none.
-
-    A job that looked for a letter for minutes does not send all of the next ones at once.
-    """
-    if job.dry_run or not job.rate:
-        return None
-    return TokenBucket(job.rate, now_ms, 1.0 + job.rate * CATCH_UP_MS / 1_000, 1.0)
 
 
 def _left(job: _Job, progress: Progress) -> int:
