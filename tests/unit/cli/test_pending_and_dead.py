@@ -287,7 +287,7 @@ def test_what_blocks_message_groups(rig: CliRig) -> None:
     header, row = rig.ok("pending", "blocked", "ledger").splitlines()
     assert header.split() == ["MESSAGE", "GROUP", "TOPIC", "STATE", "UNTIL", "BEHIND", "BY"]
     assert row.startswith("customer-7     orders  in-flight  20")
-    assert row.rstrip().endswith("2  r-1, attempt 1")
+    assert re.search(r" 2  r-\w+, attempt 1$", row.rstrip())
     rig.engine.forward("ledger", first.handle, rig.now_ms, TIMEOUT)
     (row,) = rig.json("pending", "blocked", "ledger", "--state", "parked")["message_groups"]
     assert (row["name"], row["state"], row["held_count"]) == (
