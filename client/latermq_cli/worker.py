@@ -1,10 +1,10 @@
 """`latermq worker`: run an application's listeners until asked to end."""
 
 import importlib
-import json
 import logging
 import os
 import sys
+import traceback
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +16,8 @@ from latermq.errors import LaterMQError
 from latermq_cli.connection.options import duration, example
 from latermq_cli.terminal.failures import CommandError, RefusedError
 from latermq_cli.terminal.times import format_instant
+from latermq_text.json_lines import json_line, text_of
+from latermq_text.log_writer import BesideHandler, LogWriter
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 # What every record of logging has; the rest was given with `extra`.
@@ -112,21 +114,57 @@ def _loaded(application: str) -> App:
     module_name, _, name = application.partition(":")
     if not module_name or not name:
         raise RefusedError(f"{application!r} is not MODULE:APP, e.g. shop.tasks:app")
+    if not all(part.isidentifier() for part in module_name.split(".")):
+        raise RefusedError(
+            f"{module_name!r} is no module's name: write shop.tasks for shop/tasks.py"
+        )
     sys.path.insert(0, str(Path.cwd()))
     try:
         value: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            text = f"module {module_name} imports {error.name}, which is not installed"
+            where = _where(error)
+            text = f"module {module_name} imports {error.name}, which is not installed{where}"
             raise RefusedError(text) from None
         raise RefusedError(f"no module {module_name}, here or installed") from None
+    except (Exception, SystemExit) as error:  # noqa: BLE001  whatever a module does at its top
+        raise RefusedError(_failed(module_name, error)) from None
     for part in name.split("."):
-        if not hasattr(value, part):
-            raise RefusedError(f"module {module_name} has no {name}")
-        value = getattr(value, part)
+        try:
+            value = getattr(value, part)
+        except AttributeError:
+            raise RefusedError(f"module {module_name} has no {name}") from None
+        except Exception as error:  # noqa: BLE001  a module may have a __getattr__
+            raise RefusedError(_failed(module_name, error)) from None
     if not isinstance(value, App):
         raise RefusedError(f"{application} is a {type(value).__name__}, not a latermq.App")
     return value
+
+
+def _failed(module_name: str, error: BaseException) -> str:
+    """Say in one line what a module raised, and where."""
+    if isinstance(error, SyntaxError):
+        said = text_of(error.msg)
+    else:
+        said = " ".join(text_of(error).split())
+    name = type(error).__name__
+    return f"module {module_name} cannot be imported: {name}: {said}{_where(error)}"
+
+
+def _where(error: BaseException) -> str:
+    """Return the file and line of the application that an error is from, in parentheses."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f" ({text_of(error.filename)}, line {error.lineno})"
+    frames = [
+        (frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+    ours = str(Path(__file__))
+    theirs = [each for each in frames if each[0] != ours and not each[0].startswith("<frozen")]
+    theirs = [each for each in theirs if Path(each[0]).parent.name != "importlib"]
+    here = [each for each in theirs if Path(each[0]).is_relative_to(Path.cwd())]
+    for file, line in reversed(here or theirs):
+        return f" ({file}, line {line})"
+    return ""
 
 
 class _JsonLines(logging.Formatter):
@@ -136,20 +174,27 @@ class _JsonLines(logging.Formatter):
         given = {
             name: value for name, value in vars(record).items() if name not in _OF_EVERY_RECORD
         }
-        line: dict[str, Any] = {
+        line: dict[str, object] = {
             "time": format_instant(int(record.created * 1_000)),
             "level": record.levelname,
             "logger": record.name,
-            "message": record.getMessage(),
-            **given,
+            "message": text_of(record, logging.LogRecord.getMessage),
         }
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
+            line["exception"] = text_of(record.exc_info, self._traceback)
+        return json_line(line, given)
+
+    def _traceback(self, exc_info: Any) -> str:
+        return self.formatException(exc_info)
 
 
 def _log_to_stderr(level: str, *, as_json: bool) -> None:
-    handler = logging.StreamHandler()
+    """Log to stderr, beside the event loop: who collects the lines may stand still."""
+    handler: logging.Handler
+    try:
+        handler = BesideHandler(LogWriter(sys.stderr.fileno()))
+    except (AttributeError, OSError, ValueError):  # no stderr, or one of a test
+        handler = logging.StreamHandler()
     text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
     handler.setFormatter(_JsonLines() if as_json else text)
     logging.basicConfig(level=level.upper(), handlers=[handler])

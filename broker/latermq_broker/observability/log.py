@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Final, TextIO
 
 from latermq_broker.config.config import LogConfig
+from latermq_text.json_lines import json_line, text_of
 from latermq_text.log_writer import BesideHandler, LogWriter
 from latermq_text.printable import escaped
 
@@ -88,12 +89,11 @@ class JsonFormatter(logging.Formatter):
             "time": _instant(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
-            **_extra(record),
+            "message": text_of(record, logging.LogRecord.getMessage),
         }
         if record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)
-        return escaped(json.dumps(fields, ensure_ascii=False, default=str))
+        return escaped(json_line(fields, _extra(record)))
 
 
 def _instant(record: logging.LogRecord) -> str:
