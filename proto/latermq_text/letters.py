@@ -1,6 +1,11 @@
 """Why a message died, in sentences: what a terminal says and what a page shows. Pure."""
 
+from collections.abc import Mapping
+from typing import Final
+
 from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
+
+SILENT: Final[Mapping[str, str]] = {"expired": "lease ended", "client_gone": "client gone"}
 
 
 def failure_words(class_name: str, text: str) -> str:
@@ -50,7 +55,12 @@ def pattern(letter: dead_pb2.DeadLetter) -> str:
     lately = [a for a in letter.attempts if a.life == last and a.outcome != "suspended"]
     if not lately:
         return ""
-    if all(attempt.outcome == "expired" for attempt in lately):
+    if all(attempt.outcome == "client_gone" for attempt in lately):
+        return (
+            "No attempt ended with an answer: each time the consumer crashed, left, or lost its "
+            "connection."
+        )
+    if all(attempt.outcome in SILENT for attempt in lately):
         return (
             "No attempt ended with an answer: the consumer hung, crashed, or needs a longer "
             "invisible duration."
@@ -59,8 +69,7 @@ def pattern(letter: dead_pb2.DeadLetter) -> str:
         return ""
     tally: dict[str, int] = {}
     for attempt in lately:
-        silent = "lease ended" if attempt.outcome == "expired" else "no failure told"
-        name = attempt.failure_class or silent
+        name = attempt.failure_class or SILENT.get(attempt.outcome, "no failure told")
         tally[name] = tally.get(name, 0) + 1
     if len(tally) == 1:
         name = next(iter(tally))

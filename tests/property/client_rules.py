@@ -186,6 +186,7 @@ class ClientRules(Bench):
             held = group.held[one.sys.decode()]
             held.push = how in ("push", "renewed", "unproved")
             held.unproved = how == "unproved"
+            held.gone = how == "push"
             if how in ("renewed", "unproved"):
                 held.hold_until(held.deadline_ms)
         if how == "unproved":

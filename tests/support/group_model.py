@@ -88,6 +88,7 @@ class Held:
     sure: bool = False  # its client had the reply before a life that ended
     unsure: bool = False  # the reply may have died with the broker
     unproved: bool = False  # or with its connection: it is not renewed
+    gone: bool = False  # so its end tells that its client was gone
 
     def begin_anew(self) -> None:
         """It is given as if it never had been: an UpdateOffset went back."""
@@ -124,7 +125,7 @@ class Attempts:
         held.state, held.attempt, held.push = "leased", attempt, False
         held.withheld = held.maybe = held.sure = held.unsure = held.unproved = False
         held.handle, held.deadline_ms = handle, now_ms + lease_ms
-        held.leased_ms, held.renewals, held.look_ms = now_ms, 0, 0
+        held.leased_ms, held.renewals, held.look_ms, held.gone = now_ms, 0, 0, False
 
     def fail(self, held: Held, wait_ms: int, now_ms: int) -> None:
         """A nack: its backoff, or the end."""
@@ -172,7 +173,8 @@ class Attempts:
                 self._look(held, now_ms)
             if held.deadline_ms <= now_ms:
                 if held.state == "leased":
-                    held.ended.append(Outcome.EXPIRED)
+                    gone = held.gone or held.unproved or (held.look_ms and not self.renews)
+                    held.ended.append(Outcome.CLIENT_GONE if gone else Outcome.EXPIRED)
                 if held.state == "leased" and held.attempt >= self.max_attempts:
                     self.die(held, now_ms)
                 else:
@@ -201,8 +203,10 @@ class Attempts:
         """Leases that are renewed end soon."""
         self.renews = False
         for held in self.in_state("leased"):
-            if held.look_ms and held.deadline_ms > now_ms + GONE_MS:
-                held.hold_until(now_ms + GONE_MS)
+            if held.look_ms:
+                held.unproved = True
+                if held.deadline_ms > now_ms + GONE_MS:
+                    held.hold_until(now_ms + GONE_MS)
 
     def life_ended(self, *, drained: bool) -> None:
         """Of the broker. After a drained stop every reply is known to have gone out."""

@@ -108,9 +108,10 @@ PAIR_COUNTERS: Final[tuple[tuple[Family, Callable[[Flow], int]], ...]] = (
 FAILURES: Final = Family(
     "latermq_group_failures_total", "counter",
     "Attempts that failed in a consumer group since the start, by the class of failure that the "
-    "consumer told; lease_expired: nobody acknowledged in time, not_told: no reason was given, "
-    "other: all classes beyond the eight that are frequent lately in that group and topic. A class "
-    "that becomes rare may lose its series, and begins at 0 when it is back.",
+    "consumer told; lease_expired: nobody acknowledged in time, client_gone: the consumer left or "
+    "its connection broke, not_told: no reason was given, other: all classes beyond the eight that "
+    "are frequent lately in that group and topic. A class that becomes rare may lose its series, "
+    "and begins at 0 when it is back.",
 )  # fmt: skip
 ATTEMPTS: Final = Family(
     "latermq_group_attempt_seconds", "histogram",

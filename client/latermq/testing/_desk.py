@@ -31,7 +31,7 @@ class Failure:
     """An attempt that failed.
 
     Fields:
-        outcome: "nack", "expired", "forwarded", "rejected".
+        outcome: "nack", "expired", "client_gone", "forwarded", "rejected".
         kind: the exception's class, as the consumer told it; "" if it did not.
         backoff: the wait after it; 0 after the last.
     """

@@ -216,12 +216,18 @@ def _print_letters(letters: list[dead_pb2.DeadLetter], shards: Shards) -> None:
     print_table(shards.columns(columns), shards.rows(rows, letters))
 
 
+SILENCE: Final = {
+    "expired": "(lease ended without an answer)",
+    "client_gone": "(client gone before it answered)",
+}
+
+
 def _silence(letter: dead_pb2.DeadLetter) -> str:
     """Say what is known where a dead letter names no failure."""
     if letter.reason == "sent":
         return "(none: a producer sent it here)"
     ended = letter.attempts[-1].outcome if letter.attempts else ""
-    return "(lease ended without an answer)" if ended == "expired" else "(no failure told)"
+    return SILENCE.get(ended, "(no failure told)")
 
 
 def _reason(letter: dead_pb2.DeadLetter) -> str:

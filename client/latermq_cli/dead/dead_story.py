@@ -30,6 +30,7 @@ _SLACK_MS: Final = 1_000  # a wait this much longer than the backoff was not the
 ENDINGS: Final = {
     "nack": "failed",
     "expired": "no answer: the lease ended before the consumer acknowledged or failed it",
+    "client_gone": "client gone: it crashed, left or lost its connection before it answered",
     "forwarded": "sent to the dead letters by the consumer",
     "rejected": "refused by the application",
     "suspended": "given back; not counted as an attempt",

@@ -17,6 +17,7 @@ LINE_WIDE: Final = 1000.0
 ENDINGS: Final = {
     "nack": "failed",
     "expired": "its lease ended without an answer",
+    "client_gone": "its consumer crashed, left or lost its connection before it answered",
     "forwarded": "the consumer sent it to the dead letters",
     "rejected": "the application refused it",
     "suspended": "given back; it does not count as an attempt",

@@ -26,6 +26,7 @@ from latermq_broker.store.records.lease_records import (
     AHEAD_PASS,
     EXTEND_AGAIN,
     EXTEND_BOUNDS,
+    EXTEND_GONE,
     EXTEND_KEEP_HANDLE,
     LEASE_AUTO_RENEW,
     ORDERED_TAKE,
@@ -424,7 +425,11 @@ def test_texts_teach_names() -> None:
 
 @pytest.mark.parametrize(
     ("flags", "byte", "shown"),
-    [(EXTEND_BOUNDS, "05", {"renewed_no_more": True}), (EXTEND_AGAIN, "09", {"again": True})],
+    [
+        (EXTEND_BOUNDS, "05", {"renewed_no_more": True}),
+        (EXTEND_AGAIN, "09", {"again": True}),
+        (EXTEND_GONE, "11", {"renewed_no_more": True, "client_gone": True}),
+    ],
 )
 def test_an_extend_tells_what_became_of_the_reply(flags: int, byte: str, shown: Fields) -> None:
     payload = ExtendPayload(7, 30_000, EXTEND_KEEP_HANDLE | flags)
@@ -434,3 +439,14 @@ def test_an_extend_tells_what_became_of_the_reply(flags: int, byte: str, shown: 
     assert kind.decode(data) == payload
     record = Record(0x200, RecordType.EXTEND, 0, 5, 1, data, HEADER_BYTES + len(data))
     assert shown.items() <= kind.text(record, Names()).items()
+
+
+def test_an_attempt_tells_that_its_client_was_gone() -> None:
+    payload = AttemptPayload(0x80, 7, 0x40, 250, 2, Outcome.CLIENT_GONE, 0, None)
+    kind = KINDS[RecordType.ATTEMPT]
+    data = b"".join(map(bytes, kind.encode(payload)))
+    expected = "8000000000000000 0700000000000000 4000000000000000 fa000000 0200 07 00"
+    assert data == bytes.fromhex(expected)
+    assert kind.decode(data) == payload
+    record = Record(0x200, RecordType.ATTEMPT, 0, 5, 1, data, HEADER_BYTES + len(data))
+    assert kind.text(record, Names())["outcome"] == "client_gone"

@@ -29,7 +29,7 @@ from enum import IntEnum
 from typing import Final
 
 from latermq_broker.delivery.leases.shared import LOW_BITS, DeliveryKey, Holder, Origin
-from latermq_broker.delivery.leases.slab import BOUNDED, KEPT_COLUMNS, RENEWALS_MAX, Slab
+from latermq_broker.delivery.leases.slab import BOUNDED, KEPT_COLUMNS, LOST, RENEWALS_MAX, Slab
 
 
 class State(IntEnum):
@@ -189,10 +189,17 @@ class Delivery:
 
     @property
     def bounded(self) -> bool:  # the broker renews the current lease no more
-        return self.slab.renewals[self.row] == BOUNDED
+        return self.slab.renewals[self.row] >= LOST
 
     def bound(self) -> None:
         self.slab.renewals[self.row] = BOUNDED
+
+    @property
+    def lost(self) -> bool:  # bounded, as the holder of the current lease is gone
+        return self.slab.renewals[self.row] == LOST
+
+    def lose(self) -> None:
+        self.slab.renewals[self.row] = LOST
 
     @property
     def deadline_ms(self) -> int:  # of the lease, or of the backoff

@@ -41,7 +41,8 @@ KEPT_COLUMNS: Final = {
 _DERIVED_COLUMNS: Final = {"armed": "H", "next": "I", "prev": "I", "chain": "I"}
 
 
-RENEWALS_MAX: Final = 254  # counted no further
+RENEWALS_MAX: Final = 253  # counted no further
+LOST: Final = 254  # in `renewals`: the lease is renewed no more, its holder is gone
 BOUNDED: Final = 255  # in `renewals`: the lease is renewed no more
 
 

@@ -31,6 +31,7 @@ from latermq_broker.engine.state.state import (
 from latermq_broker.store.derived.consume_queue import ENTRY_LETTER, Entry
 from latermq_broker.store.records import lease_records
 from latermq_broker.store.records.lease_records import (
+    LEASE_ENDED,
     NO_QUEUE,
     ORDERED_HOLD,
     ORDERED_KEEP,
@@ -228,7 +229,9 @@ class DeliveryApplier:
             delivery.generation += 1
         if extend.flags & lease_records.EXTEND_RENEWAL:
             delivery.renewals += 1
-        if extend.flags & lease_records.EXTEND_BOUNDS:
+        if extend.flags & lease_records.EXTEND_GONE:
+            delivery.lose()
+        elif extend.flags & lease_records.EXTEND_BOUNDS:
             delivery.bound()
         elif extend.flags & lease_records.EXTEND_AGAIN:
             delivery.renewals = 0
@@ -241,7 +244,7 @@ class DeliveryApplier:
         if not delivery.first_attempt:
             delivery.first_attempt = at.position
             self._state.uses.chain(delivery.first_attempt)
-        if attempt.outcome == Outcome.EXPIRED:
+        if attempt.outcome in LEASE_ENDED:
             self.make_ready(subscription, delivery)
             return
         if attempt.outcome == Outcome.ACKNOWLEDGED:

@@ -1,6 +1,6 @@
 """How an attempt ends when it is not acknowledged: back to the group, or to the dead letters."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from latermq_broker.delivery.failure import Failure, signature
@@ -16,6 +16,7 @@ from latermq_broker.delivery.history import (
 from latermq_broker.delivery.leases.lease import Delivery, State
 from latermq_broker.delivery.retry import backoff_ms
 from latermq_broker.engine.journal.journal import Journal
+from latermq_broker.engine.state.group_flow import CLIENT_GONE, LEASE_EXPIRED, NOT_TOLD
 from latermq_broker.engine.state.letter_states import letters_of
 from latermq_broker.engine.state.model import Group, OnDead, Topic
 from latermq_broker.engine.state.state import EngineState
@@ -95,6 +96,13 @@ def queue_for(state: EngineState, topic: Topic, record: Record) -> int:
     return state.turns.next_queue(topic, stored_order_key(record), stored_priority(record))
 
 
+# The class that a failure is counted as where its consumer named none.
+WITHOUT_CLASS: Final[Mapping[Outcome, str]] = {
+    Outcome.EXPIRED: LEASE_EXPIRED,
+    Outcome.CLIENT_GONE: CLIENT_GONE,
+}
+
+
 class _Ending(NamedTuple):
     """How an attempt ended, and what follows."""
 
@@ -111,9 +119,13 @@ class Attempts:
         self._journal = journal
         self._dead_letter_topic = dead_letter_topic
 
-    def expire(self, delivery: Delivery, now_ms: int) -> None:
-        """End a lease that ran out: the message is receivable again at once, or dead."""
-        self._end(delivery, _Ending(Outcome.EXPIRED), now_ms)
+    def expire(self, delivery: Delivery, now_ms: int, *, client_gone: bool) -> None:
+        """End a lease that ran out: the message is receivable again at once, or dead.
+
+        `client_gone`: the client could not answer any more.
+        """
+        ending = _Ending(Outcome.CLIENT_GONE if client_gone else Outcome.EXPIRED)
+        self._end(delivery, ending, now_ms)
 
     def nack(
         self,
@@ -221,8 +233,9 @@ class Attempts:
         if delivery.state is State.LEASED:
             rejected = failure is not None and failure.rejected
             outcome = Outcome.REJECTED if rejected else Outcome.FORWARDED
-            self._count(delivery, failure, now_ms)
-            last = _attempt(delivery, _Ending(outcome, failure=failure), now_ms)
+            ending = _Ending(outcome, failure=failure)
+            self._count(delivery, ending, now_ms)
+            last = _attempt(delivery, ending, now_ms)
         self._bury(delivery, reason, last, now_ms)
 
     def timeline(self, delivery: Delivery) -> list[Attempt]:
@@ -275,21 +288,19 @@ class Attempts:
 
     def _end(self, delivery: Delivery, ending: _Ending, now_ms: int) -> None:
         self._state.figures.attempts_failed += 1
-        expired = ending.outcome is Outcome.EXPIRED
-        self._count(delivery, ending.failure, now_ms, expired=expired)
+        self._count(delivery, ending, now_ms)
         if delivery.attempt >= self._group(delivery).max_attempts:
             last = _attempt(delivery, ending._replace(wait_ms=0), now_ms)
             self._bury(delivery, DEAD_EXHAUSTED, last, now_ms)
         else:
             self._write(delivery, ending, now_ms)
 
-    def _count(
-        self, delivery: Delivery, failure: Failure | None, now_ms: int, *, expired: bool = False
-    ) -> None:
+    def _count(self, delivery: Delivery, ending: _Ending, now_ms: int) -> None:
         """Count an attempt that failed, for whoever watches its group."""
         subscription = self._state.subscription(delivery.group_id, delivery.topic_id)
         lasted_ms = max(0, now_ms - delivery.leased_ms)
-        subscription.flowing().fail(failure, lasted_ms, now_ms, expired=expired)
+        without = WITHOUT_CLASS.get(ending.outcome, NOT_TOLD)
+        subscription.flowing().fail(ending.failure, lasted_ms, now_ms, without)
 
     def _write(self, delivery: Delivery, ending: _Ending, now_ms: int) -> None:
         self._journal.write(RecordType.ATTEMPT, _payload(delivery, ending, now_ms), now_ms)

@@ -17,7 +17,7 @@ from latermq_broker.errors import CorruptRecordError
 from latermq_broker.store.log.read_ahead import RECORD_BYTES, read_ahead
 from latermq_broker.store.log.read_unverified import read_unverified
 from latermq_broker.store.records.lease_records import (
-    EXTEND_BOUNDS,
+    EXTEND_GONE,
     EXTEND_KEEP_HANDLE,
     EXTEND_RENEWAL,
     ExtendPayload,
@@ -78,6 +78,7 @@ class DueWork:
 
         Of others nothing is remembered: whoever makes up client ids pushes none out.
         """
+        self._state.hearing.client_back(client_id)
         leases = self._state.leases
         if group:
             if not self._of_group(leases.renewed_by(client_id), group):
@@ -104,8 +105,11 @@ class DueWork:
         if len(ended) == len(renewed):
             self._remember_seen(client_id, 0)  # known to be gone, also just after a restart
         for delivery_id in ended:
-            if deliveries[delivery_id].deadline_ms > now_ms + GONE_CLIENT_LEASE_MS:
-                payload = ExtendPayload(delivery_id, GONE_CLIENT_LEASE_MS, EXTEND_KEEP_HANDLE)
+            left_ms = deliveries[delivery_id].deadline_ms - now_ms
+            lasts = left_ms > GONE_CLIENT_LEASE_MS
+            if lasts or (left_ms > 0 and not deliveries[delivery_id].lost):
+                flags = EXTEND_KEEP_HANDLE | EXTEND_GONE
+                payload = ExtendPayload(delivery_id, min(left_ms, GONE_CLIENT_LEASE_MS), flags)
                 self._journal.write(RecordType.EXTEND, payload, now_ms)
         return True
 
@@ -115,7 +119,7 @@ class DueWork:
         Once: the next lease of the message is renewed again. Leases that are not renewed, or over,
         stay as they are.
         """
-        flags = EXTEND_KEEP_HANDLE | EXTEND_BOUNDS
+        flags = EXTEND_KEEP_HANDLE | EXTEND_GONE
         for handle in handles:
             delivery = live_delivery(self._state, group, handle, now_ms)
             if delivery is None or delivery.state is not State.LEASED or not delivery.auto_renew:
@@ -218,7 +222,16 @@ class DueWork:
             payload = ExtendPayload(delivery.id, until_ms - now_ms, EXTEND_KEEP_HANDLE)
             self._journal.write(RecordType.EXTEND, payload, now_ms)
         else:
-            self._attempts.expire(delivery, now_ms)
+            self._attempts.expire(delivery, now_ms, client_gone=self._is_gone(delivery, now_ms))
+
+    def _is_gone(self, delivery: Delivery, now_ms: int) -> bool:
+        """Return whether the holder of a lease could not answer any more when the lease ended."""
+        hearing = self._state.hearing
+        if delivery.lost or hearing.has_left(delivery.client_id):
+            return True
+        judged_ms = hearing.judged_ms(now_ms, self._silent_ms_max)
+        silent_ms = judged_ms - self._seen_ms(delivery.client_id)
+        return delivery.auto_renew and silent_ms >= self._silent_ms_max
 
     def _longer(self, delivery: Delivery, now_ms: int) -> ExtendPayload | None:
         """Decide, shortly before its deadline, how a lease that the broker renews goes on.

@@ -14,6 +14,7 @@ HALF_LIFE_MS: Final = 3_600_000  # a failure of so long ago weighs half
 CLASS_NAME_MAX: Final = 100  # characters of a class that are shown
 OTHER: Final = "other"
 LEASE_EXPIRED: Final = "lease_expired"  # nobody acknowledged in time
+CLIENT_GONE: Final = "client_gone"  # nobody could: the connection broke, or the client left
 NOT_TOLD: Final = "not_told"  # the consumer failed without saying why
 
 MINUTE_MS: Final = 60_000
@@ -147,12 +148,12 @@ class Flow:
             self.to_ack_ms.observe_some(to_ack_ms, count)
 
     def fail(
-        self, failure: Failure | None, attempt_ms: int, now_ms: int, *, expired: bool = False
+        self, failure: Failure | None, attempt_ms: int, now_ms: int, without: str = NOT_TOLD
     ) -> None:
-        """Count an attempt that failed, by the class that its consumer told."""
+        """Count a failed attempt by the class its consumer named, or else as `without`."""
         self.failed += 1
         self.failed_lately.add(1, now_ms)
-        name = LEASE_EXPIRED if expired else NOT_TOLD
+        name = without
         if failure is not None and failure.class_name:
             name = failure.class_name[:CLASS_NAME_MAX]
         self.failures.add(name, now_ms)

@@ -4,16 +4,18 @@ Whoever judges others by their silence, or by a time that they let pass, leaves 
 here: clients, leases, transactions. Nothing of it is in the log, for a restart has its own grace.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from typing import Final
 
 STANDSTILLS_MAX: Final = 64  # that are remembered, the newest
+LEFT_MAX: Final = 100_000  # client ids remembered as gone, the newest
 
 
 class Hearing:
-    """Standstills of this life of the broker, on its own clock, in their order."""
+    """Standstills of this life of the broker, on its own clock, in their order; gone clients."""
 
     def __init__(self) -> None:
+        self._left: OrderedDict[str, None] = OrderedDict()  # client ids, the longest gone first
         self._standstills: deque[tuple[int, int]] = deque(maxlen=STANDSTILLS_MAX)
 
     def missed(self, from_ms: int, until_ms: int) -> None:
@@ -23,6 +25,21 @@ class Hearing:
             from_ms = self._standstills[-1][1]
         if from_ms < until_ms:
             self._standstills.append((from_ms, until_ms))
+
+    def client_left(self, client_id: str) -> None:
+        """Note that a client has no connection, or ended its session."""
+        self._left[client_id] = None
+        self._left.move_to_end(client_id)
+        if len(self._left) > LEFT_MAX:
+            self._left.popitem(last=False)
+
+    def client_back(self, client_id: str) -> None:
+        """Note a sign of life of a client."""
+        self._left.pop(client_id, None)
+
+    def has_left(self, client_id: str) -> bool:
+        """Return whether a client left and gave no sign of life since."""
+        return client_id in self._left
 
     def judged_ms(self, now_ms: int, silence_ms: int) -> int:
         """Return the time to judge by whether somebody was silent for more than `silence_ms`.

@@ -86,6 +86,7 @@ class HeartbeatService:
         if session is not None:
             _require_group(session, request.group)
             group = session.group
+            self._engine.hearing.client_left(client_id)
         reads = self._lite.reads(client_id, group)
         held = self._end_leases(client_id, group, self._committer.now_ms())
         if session is None and not (reads or held):
@@ -100,6 +101,7 @@ class HeartbeatService:
         now_ms = self._committer.now_ms()
         for session in self._sessions.expire(self._judged_ms(now_ms)):
             self._lite.drop(session.client_id)
+            self._engine.hearing.client_left(session.client_id)
             self._end_leases(session.client_id, session.group, now_ms)
             self._committer.leased()
         if now_ms - self._looked_ms >= SILENT_LOOK_MS:

@@ -348,8 +348,12 @@ class Sessions:
             session.streams.append(stream)
         self._departed.remove(client_id, key_of(session.owner))
 
-    def close_stream(self, client_id: str, stream: CommandStream) -> None:
-        """Forget a stream that has ended; the session stays."""
+    def close_stream(self, client_id: str, stream: CommandStream) -> bool:
+        """Forget a stream that has ended; the session stays.
+
+        Returns:
+            False: it was the last open stream of a client that has a session.
+        """
         self._open_streams.discard(stream)
         stream.forget()
         session = self._sessions.get(client_id)
@@ -357,6 +361,8 @@ class Sessions:
             session.streams.remove(stream)
             if not session.streams and not session.lite:  # lite topics are held, too
                 self._departed.add(client_id, key_of(session.owner))
+            return bool(session.streams)
+        return True
 
     def push(
         self, client_id: str, command: service_pb2.TelemetryCommand, unread_max: int = 0

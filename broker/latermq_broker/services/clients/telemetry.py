@@ -15,6 +15,7 @@ from typing import Final, Protocol, TypeAlias
 from google.protobuf.message import DecodeError
 
 from latermq_broker.config.config import Config
+from latermq_broker.engine.state.hearing import Hearing
 from latermq_broker.errors import RequestError, TooManyRequestsError
 from latermq_broker.services.call.answers import client_id_of, ok_status, status_of
 from latermq_broker.services.call.field_counts import COMMAND_FIELDS_MAX, FieldCount
@@ -67,6 +68,9 @@ class GroupEngine(Protocol):
     @property
     def catalog(self) -> client_settings.Groups: ...
 
+    @property
+    def hearing(self) -> Hearing: ...
+
     def client_seen(self, client_id: str, now_ms: int) -> bool: ...
 
 
@@ -103,7 +107,8 @@ class TelemetryService:
             async for command in stream.commands():
                 yield command
         finally:
-            self._sessions.close_stream(client_id, stream)
+            if not self._sessions.close_stream(client_id, stream):
+                self._engine.hearing.client_left(client_id)
             reader.cancel()
             with suppress(asyncio.CancelledError):
                 await reader

@@ -8,7 +8,9 @@ from latermq_broker.services.call.names import choice
 from latermq_broker.services.wire.wire_stored import stored_message
 from latermq_proto.latermq.v1 import dead_letter_pb2
 
-OUTCOMES: Final = ("", "nack", "expired", "forwarded", "rejected", "suspended", "acknowledged")
+OUTCOMES: Final = (
+    "", "nack", "expired", "forwarded", "rejected", "suspended", "acknowledged", "client_gone",
+)  # fmt: skip
 FILTER_NAMES_MAX: Final = 10_000  # message ids or offsets in one filter
 
 

@@ -245,14 +245,16 @@ def _ack_text(record: Record, names: Names) -> Fields:
 #           | id| invisible_ms| flags| pad |
 #  The deadline becomes store time + invisible_ms. KEEP_HANDLE: the receipt handle
 #  stays valid. RENEWAL: the broker's own, for a client that is alive. BOUNDS: the broker does not
-#  renew the lease beyond it: its holder asked for that end, or nobody knows whether its reply
-#  arrived. AGAIN: the same reply went out once more; renewals are counted from none.
+#  renew the lease beyond it, as its holder asked. AGAIN: the same reply went out once more;
+#  renewals are counted from none. GONE: as BOUNDS, because the connection of the holder broke, or
+#  the holder left or fell silent.
 _EXTEND: Final = struct.Struct("<QIB3x")
 assert _EXTEND.size == 16
 EXTEND_KEEP_HANDLE: Final = 1
 EXTEND_RENEWAL: Final = 2
 EXTEND_BOUNDS: Final = 4
 EXTEND_AGAIN: Final = 8
+EXTEND_GONE: Final = 16
 
 
 class ExtendPayload(NamedTuple):
@@ -277,8 +279,9 @@ def _extend_text(record: Record, names: Names) -> Fields:
         "invisible_ms": extend.invisible_ms,
         "handle_stays": bool(extend.flags & EXTEND_KEEP_HANDLE),
         "renewal": bool(extend.flags & EXTEND_RENEWAL),
-        "renewed_no_more": bool(extend.flags & EXTEND_BOUNDS),
+        "renewed_no_more": bool(extend.flags & (EXTEND_BOUNDS | EXTEND_GONE)),
         **({"again": True} if extend.flags & EXTEND_AGAIN else {}),
+        **({"client_gone": True} if extend.flags & EXTEND_GONE else {}),
     }
 
 
@@ -305,6 +308,10 @@ class Outcome(IntEnum):
     REJECTED = 4
     SUSPENDED = 5  # given back; not counted
     ACKNOWLEDGED = 6  # behind one that was not, with which it is given again
+    CLIENT_GONE = 7  # the lease ended after the connection of its holder, or the holder, had
+
+
+LEASE_ENDED: Final = frozenset({Outcome.EXPIRED, Outcome.CLIENT_GONE})  # by time, with no answer
 
 
 class AttemptPayload(NamedTuple):

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable
 import pytest
 
 from latermq_broker.config.config import Config, ServerConfig
+from latermq_broker.engine.state.hearing import Hearing
 from latermq_broker.engine.state.model import Group
 from latermq_broker.services.call.handler import CallAborted
 from latermq_broker.services.clients.replies import Replies
@@ -36,6 +37,7 @@ class FakeEngine:
     def __init__(self) -> None:
         self.catalog = FakeCatalog()
         self.seen: list[str] = []
+        self.hearing = Hearing()
 
     def client_seen(self, client_id: str, now_ms: int) -> bool:
         self.seen.append(client_id)
