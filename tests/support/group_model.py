@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from latermq_broker.catalog.catalog import BackoffKind
-from latermq_broker.config.config import DELAY_LEVELS_MS
+from latermq_broker.config.config import DeliveryConfig
 from latermq_broker.delivery.history import Outcome
 from latermq_broker.engine.state.model import Backoff, OnDead
 
@@ -197,7 +197,7 @@ class Attempts:
     def wait_ms(self, held: Held) -> int:
         if self.backoff is not None:
             return wait_after(self.backoff, held.attempt)
-        return DELAY_LEVELS_MS[held.attempt - 1]
+        return DeliveryConfig().retry_ladder_ms[held.attempt - 1]
 
     def client_gone(self, now_ms: int) -> None:
         """Leases that are renewed end soon."""

@@ -31,7 +31,7 @@ DELAY_LEVELS_MS = (
     1_000, 5_000, 10_000, 30_000, 60_000, 120_000, 180_000, 240_000, 300_000, 360_000, 420_000,
     480_000, 540_000, 600_000, 1_200_000, 1_800_000, 3_600_000, 7_200_000,
 )  # fmt: skip
-
+RETRY_LEVEL_FIRST = 3  # the delay level of the wait after the first attempt
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -137,6 +137,14 @@ class DeliveryConfig:
     unwanted_retry_ms_max: int = 60_000  # in a FIFO group, for a receive whose filter wants it
     delay_ms_max: int = 40 * 366 * 86_400_000
     bounds: ScanBounds = field(default_factory=ScanBounds, metadata=NO_SETTING)
+
+    @property
+    def retry_ladder_ms(self) -> tuple[int, ...]:
+        """Return the waits after attempt 1, 2, … of a group without a backoff of its own.
+
+        As in RocketMQ they are the delay levels from the third on.
+        """
+        return self.delay_levels_ms[RETRY_LEVEL_FIRST - 1 :] or self.delay_levels_ms[-1:]
 
     def __post_init__(self) -> None:
         if not 1 <= self.max_attempts <= self.max_attempts_max:

@@ -424,7 +424,8 @@ def _backoff_told(settings: group_pb2.Group) -> str:
     """Say what the backoff is, and that it is the broker's own where it is."""
     if read_backoff(settings.backoff) is not None:
         return _backoff(settings)
-    return f"{_DEFAULT_BACKOFF}, the broker's delivery.delay_levels_ms: {_backoff(settings)}"
+    steps = "the broker's delivery.delay_levels_ms from the third"
+    return f"{_DEFAULT_BACKOFF}, {steps}: {_backoff(settings)}"
 
 
 def _attempts_told(settings: group_pb2.Group) -> str:

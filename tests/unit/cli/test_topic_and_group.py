@@ -6,15 +6,15 @@ from typing import Final
 
 import pytest
 
-from latermq_broker.config.config import DELAY_LEVELS_MS
+from latermq_broker.config.config import DeliveryConfig
 from latermq_broker.engine.state.model import Failure
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from latermq_text.durations import format_exact
 from support.cli_rig import CliRig
 from support.memory_files import MemoryFiles
 
-LADDER: Final = " ".join(map(format_exact, DELAY_LEVELS_MS))
-DEFAULT: Final = f"default, the broker's delivery.delay_levels_ms: {LADDER}"
+LADDER: Final = " ".join(map(format_exact, DeliveryConfig().retry_ladder_ms))
+DEFAULT: Final = f"default, the broker's delivery.delay_levels_ms from the third: {LADDER}"
 
 
 @pytest.fixture

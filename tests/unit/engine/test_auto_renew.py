@@ -3,7 +3,7 @@
 import pytest
 
 from latermq_broker.catalog.catalog import Backoff, BackoffKind
-from latermq_broker.config.config import DELAY_LEVELS_MS
+from latermq_broker.config.config import DeliveryConfig
 from latermq_broker.engine.state.model import Delivered
 from support.engine_rig import EngineRig
 from support.memory_files import MemoryFiles
@@ -61,7 +61,7 @@ def test_5_4_the_first_handle_acknowledges_extends_and_forwards_after_renewals(h
 @pytest.mark.parametrize(
     ("backoff", "wait_ms"),
     [
-        (None, DELAY_LEVELS_MS[0]),
+        (None, DeliveryConfig().retry_ladder_ms[0]),
         (Backoff(kind=BackoffKind.FIXED, delays_ms=(300_000,)), 300_000),
     ],
 )

@@ -279,7 +279,7 @@ def test_one_reply_is_bounded_in_bytes_and_a_first_message_always_goes() -> None
 
 
 def test_a_push_client_that_can_name_no_wait_gets_the_brokers_ladder() -> None:
-    rig = EngineRig(delivery=DeliveryConfig(delay_levels_ms=(100, 700)))
+    rig = EngineRig(delivery=DeliveryConfig(delay_levels_ms=(5, 10, 100, 700)))
     rig.send("m1")
     for wait_ms in (100, 700, 700):
         (one,) = rig.receive(push=True)

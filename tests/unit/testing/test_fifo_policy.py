@@ -91,7 +91,7 @@ async def test_a_group_that_is_there_keeps_what_it_has(
             there = group_of(latermq_time, "ledger")
         assert (there.backoff.WhichOneof("policy"), there.max_attempts) == (None, 17)
         ladder = list(there.default_backoff.ladder.delays_ms)
-        assert ladder[:2] + ladder[-1:] == [1_000, 5_000, 7_200_000]
+        assert ladder[:2] + ladder[-1:] == [10_000, 30_000, 7_200_000]
     assert caplog.text == ""
 
 

@@ -154,7 +154,7 @@ class Attempts:
         backoff = self._group(delivery).backoff
         if backoff is not None:
             return backoff_ms(backoff, delivery.attempt, delivery.position)
-        return level_ms(delivery.attempt, self._state.config.delivery.delay_levels_ms)
+        return level_ms(delivery.attempt, self._state.config.delivery.retry_ladder_ms)
 
     def suspend(self, delivery: Delivery, wait_ms: int, now_ms: int) -> None:
         """Give a message back: receivable after `wait_ms`, the attempt does not count."""

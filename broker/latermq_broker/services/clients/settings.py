@@ -178,7 +178,7 @@ def _merge_subscription(
 def _ladder_ms(backoff: Backoff | None, max_attempts: int, config: Config) -> tuple[int, ...]:
     """List the waits after attempt 1, 2, …; at least one; clients repeat the last."""
     if backoff is None:
-        return config.delivery.delay_levels_ms
+        return config.delivery.retry_ladder_ms
     if backoff.delays_ms:
         return backoff.delays_ms
     steps: list[int] = []

@@ -357,7 +357,7 @@ class ReceiveService:
     def _count_as_failed(
         self, group: str, handle: str, attempt: int, element_bytes: int, now_ms: int
     ) -> None:
-        levels_ms = self._config.delivery.delay_levels_ms
+        levels_ms = self._config.delivery.retry_ladder_ms
         failure = Failure(
             class_name="TooLargeForClient",
             text=f"the client ended the call at this message of {element_bytes} bytes; gRPC "

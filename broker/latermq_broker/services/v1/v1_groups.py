@@ -28,7 +28,7 @@ class GroupsService:
         self._committer = rooms.committer
         self._sessions = rooms.sessions
         self._config = rooms.config
-        ladder = group_pb2.Backoff.Ladder(delays_ms=rooms.config.delivery.delay_levels_ms)
+        ladder = group_pb2.Backoff.Ladder(delays_ms=rooms.config.delivery.retry_ladder_ms)
         self._default_backoff = group_pb2.Backoff(ladder=ladder)
 
     async def create_group(

@@ -3,7 +3,7 @@
 import pytest
 
 from latermq_broker.catalog.catalog import Group
-from latermq_broker.config.config import DELAY_LEVELS_MS, Config, ServerConfig
+from latermq_broker.config.config import Config, DeliveryConfig, ServerConfig
 from latermq_broker.errors import BadRequestError, IllegalPollingTimeError, NotFoundError
 from latermq_broker.services.call.answers import Caller
 from latermq_broker.services.clients import settings as client_settings
@@ -18,6 +18,7 @@ from latermq_proto.google.protobuf.duration_pb2 import Duration
 from support.fake_call import FakeCall
 
 CONFIG = Config()
+LADDER_MS = DeliveryConfig().retry_ladder_ms
 FULL = Quirk.PAUSES_WHEN_FULL
 NODE = Quirk.EXPONENTIAL_ONLY | Quirk.SECONDS_FOR_MS | Quirk.DEAF_TO_OLD_STREAMS | FULL
 CPP = Quirk.LADDER_ONE_AHEAD | Quirk.NO_PUSHED_SETTINGS
@@ -81,14 +82,14 @@ def ladder_ms(settings: v2.Settings) -> list[int]:
 
 def test_exponential_only_and_seconds_for_ms() -> None:
     policy = consumer("HTTP", "1.0.8").settings.backoff_policy
-    assert policy.exponential_backoff.initial.seconds == 1_000
+    assert policy.exponential_backoff.initial.seconds == 10_000
     assert policy.exponential_backoff.max.seconds == 7_200_000
     assert policy.max_attempts == 17
 
 
 def test_ladder_one_ahead() -> None:
-    assert tuple(ladder_ms(consumer("CPP").settings)) == (1_000, *DELAY_LEVELS_MS)
-    assert tuple(ladder_ms(consumer().settings)) == DELAY_LEVELS_MS
+    assert tuple(ladder_ms(consumer("CPP").settings)) == (10_000, *LADDER_MS)
+    assert tuple(ladder_ms(consumer().settings)) == LADDER_MS
 
 
 GROUP = Group(id=1, name="g", fifo=True, max_attempts=5, backoff=None, created_ms=0)

@@ -4,7 +4,7 @@ import pytest
 
 from latermq_broker import errors
 from latermq_broker.catalog.catalog import BackoffKind
-from latermq_broker.config.config import DELAY_LEVELS_MS, Config
+from latermq_broker.config.config import Config
 from latermq_broker.engine.state.model import Backoff, Group
 from latermq_broker.services.clients import settings as client_settings
 from latermq_broker.services.clients.client_quirks import Quirk
@@ -140,7 +140,7 @@ class TestConsumer:
     def test_an_unknown_group_gets_the_broker_s_ladder(self) -> None:
         answer = merged(subscription())
         assert answer.backoff_policy.max_attempts == 17
-        assert tuple(ladder_ms(answer)) == DELAY_LEVELS_MS
+        assert tuple(ladder_ms(answer)) == Config().delivery.retry_ladder_ms
         assert not answer.subscription.fifo
 
     def test_placeholders_are_replaced(self) -> None:

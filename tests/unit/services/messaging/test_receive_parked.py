@@ -438,11 +438,11 @@ async def test_gone_at_a_message_larger_than_clients_take_counts_for_it_alone() 
             assert sorted(one.system_properties.delivery_attempt for one in got) == attempts
             call.cancel()
             await broker.settle()
-            await broker.advance(1_000)  # also the ladder's first step; the second is 5 s
+            await broker.advance(10_000)  # the ladder's first step; the second is 30 s
         passed = await broker.receive(invisible_ms=HOUR_MS)
         assert passed.bodies == [b"before", b"after"]
         assert {one.system_properties.delivery_attempt for one in passed.messages} == {1}
-        await broker.advance(4_000)
+        await broker.advance(20_000)
         [large] = (await broker.receive()).messages
         assert large.system_properties.delivery_attempt == 3
 
@@ -453,7 +453,7 @@ async def test_gone_at_a_large_message_in_time_makes_it_a_dead_letter_that_says_
             "billing", fifo=False, max_attempts=2, backoff=None, now_ms=START_MS
         )
         await broker.send(message("orders", b"x" * (4 * MIB)))
-        for attempt, wait_ms in ((1, 1_000), (2, 0)):
+        for attempt, wait_ms in ((1, 10_000), (2, 0)):
             call = FakeCall()
             [one] = (await broker.receive(call=call)).messages
             assert one.system_properties.delivery_attempt == attempt
