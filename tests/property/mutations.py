@@ -63,6 +63,13 @@ MUTATIONS: Final = (
         "        if False:\n",
     ),
     Mutation(
+        "a lease whose reply may not have arrived ends as one that its client let pass",
+        ENGINE,
+        "engine/outcome/due.py",
+        "        if delivery.lost or hearing.has_left(delivery.client_id):\n",
+        "        if hearing.has_left(delivery.client_id):\n",
+    ),
+    Mutation(
         "an attempt id that comes again is answered with other messages",
         ENGINE,
         "engine/receive/lanes.py",
