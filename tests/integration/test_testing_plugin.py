@@ -24,7 +24,7 @@ def anyio_backend():
 app = latermq.App()
 attempts = []
 
-@app.listener("orders", group="billing")
+@app.listener("orders", group="billing", retry="1s")
 async def bill(order: bytes) -> None:
     attempts.append(order)
     raise ValueError("no")
