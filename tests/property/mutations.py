@@ -31,6 +31,7 @@ SIMULATED: Final = "simulation"
 SECOND_VERBS: Final = "tests/unit/engine/test_second_verbs.py"
 IDENTITY: Final = "tests/unit/engine/test_identity.py"
 REWOUND: Final = "tests/unit/engine/test_redrive_rewound.py"
+HELD_LAG: Final = "tests/unit/engine/test_held_lag.py"
 BOUNDS: Final = "tests/unit/edge/test_config_bounds.py"
 EXAMPLES_MAX: Final = 600
 HISTORIES_MAX: Final = 60
@@ -50,7 +51,7 @@ MUTATIONS: Final = (
     *(Mutation(*each) for each in FILTER_FAULTS),
     Mutation(
         "what stands behind a message that is given again still counts as ready",
-        ENGINE,
+        HELD_LAG,
         "delivery/order/fifo.py",
         "        self.behind_count += group.count_behind()\n\n    def ease",
         "\n    def ease",

@@ -53,6 +53,7 @@ def test_what_stands_behind_a_blocked_message_group_is_not_ready(*, restart: boo
     rig.advance(5_000)
     assert lag(rig) == (3, 0)
     (first,) = rig.receive(count=1)
+    assert lag(rig) == (0, 2), "a1 is in flight again"
     rig.nack(first)
     if restart:
         rig.crash()
