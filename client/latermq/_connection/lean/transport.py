@@ -12,6 +12,7 @@ from typing import Final
 
 from latermq._connection.lean.blocks import Blocks
 from latermq._connection.lean.caller import UNENDED, Call
+from latermq._connection.lean.dialling import connected
 from latermq._connection.lean.shell import Shell
 from latermq._connection.status import error_of, nobody_answers
 from latermq._connection.transport import Metadata, Stream
@@ -267,9 +268,15 @@ class LeanTransport:
         if self._tls is not None:
             self._tls.renew()
             context, name = self._tls.context, self._server_name or host
-        transport, shell = await self._loop.create_connection(
-            lambda: Shell(changed), host, port, ssl=context, server_hostname=name
-        )
+        # Of several endpoints, the next one's turn comes before a name's next address.
+        connection = await connected(host, port, self._turn // len(self._endpoints.addresses))
+        try:
+            transport, shell = await self._loop.create_connection(
+                lambda: Shell(changed), sock=connection, ssl=context, server_hostname=name
+            )
+        except BaseException:
+            connection.close()
+            raise
         self._shells.add(shell)
         shell.closed.add_done_callback(lambda _: self._shells.discard(shell))
         try:
