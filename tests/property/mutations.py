@@ -32,6 +32,7 @@ SECOND_VERBS: Final = "tests/unit/engine/test_second_verbs.py"
 IDENTITY: Final = "tests/unit/engine/test_identity.py"
 REWOUND: Final = "tests/unit/engine/test_redrive_rewound.py"
 HELD_LAG: Final = "tests/unit/engine/test_held_lag.py"
+GONE: Final = "tests/unit/engine/test_gone_clients.py"
 BOUNDS: Final = "tests/unit/edge/test_config_bounds.py"
 EXAMPLES_MAX: Final = 600
 HISTORIES_MAX: Final = 60
@@ -65,7 +66,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "a lease whose reply may not have arrived ends as one that its client let pass",
-        ENGINE,
+        GONE,
         "engine/outcome/due.py",
         "        if delivery.lost or hearing.has_left(delivery.client_id):\n",
         "        if hearing.has_left(delivery.client_id):\n",
