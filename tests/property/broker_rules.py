@@ -37,7 +37,11 @@ class BrokerRules(Bench):
 
     @rule(ahead_ms=st.sampled_from([0, 1_000, -1_000, HOUR_MS, -HOUR_MS]))
     def wall_clock_jumps(self, ahead_ms: int) -> None:
-        """Nothing that lasts a while ends earlier or later by it."""
+        """Nothing that lasts a while ends earlier or later by it.
+
+        A step is later than all that was stored before it: by a millisecond, if need be.
+        """
+        self.now_ms = max(self.now_ms, self.engine._state.store.log.last_store_ms + 1)
         self.wall_ahead_ms = self.engine.wall.ahead_ms = ahead_ms
         self.tick()
 
