@@ -11,6 +11,7 @@ UNITS_MS: Final = {
 }  # fmt: skip
 DURATION_MS_MAX: Final = 100 * 366 * UNITS_MS["d"]
 SHOWN_CHARACTERS_MAX: Final = 60  # of a text that is refused
+QUOTED_CHARACTERS_MAX: Final = 90  # of the same as `repr` writes it
 
 _PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|min|m|h|d)")
 _WHOLE: Final = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|min|m|h|d))+")
@@ -48,9 +49,12 @@ def parse_duration_ms(text: str) -> int:
 
 def shown(text: str) -> str:
     """Quote a text that is refused, for one line: its beginning, if it is long."""
-    if len(text) > SHOWN_CHARACTERS_MAX:
-        return f"{text[:SHOWN_CHARACTERS_MAX]!r}… ({len(text)} characters)"
-    return repr(text)
+    quoted = repr(text[:SHOWN_CHARACTERS_MAX])
+    if len(quoted) > QUOTED_CHARACTERS_MAX:
+        quoted = f"{quoted[:QUOTED_CHARACTERS_MAX]}'"
+    elif len(text) <= SHOWN_CHARACTERS_MAX:
+        return quoted
+    return f"{quoted}… ({len(text)} characters)"
 
 
 def format_exact(ms: int) -> str:
