@@ -10,7 +10,7 @@ from latermq_cli.terminal.failures import OK, RefusedError
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from latermq_proto.latermq.v1 import pending_pb2
 
-_PENDING_ID: Final = re.compile(r"[a-z]-[0-9a-f]+(-[0-9a-f]+)?")
+_PENDING_ID: Final = re.compile(r"[a-z]-[0-9a-f]+(-[0-9a-f]+)*")
 _NOT_THERE: Final = range(40400, 40500)
 
 

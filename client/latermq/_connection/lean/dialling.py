@@ -20,7 +20,12 @@ async def connected(host: str, port: int, turn: int) -> socket.socket:
         OSError: the name is not known, or none of its addresses answers.
     """
     loop = asyncio.get_running_loop()
-    addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    try:  # an address needs no thread to be looked up in
+        addresses = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+        )
+    except socket.gaierror:
+        addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     first = turn % len(addresses) if addresses else 0
     waiting = _interleaved(addresses[first:] + addresses[:first])
     attempts: set[asyncio.Task[socket.socket]] = set()
