@@ -1,6 +1,7 @@
 """Programs that run an event loop for each request, and what they leave at a broker: room."""
 
 import asyncio
+import gc
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,8 @@ def test_an_app_of_many_loops_is_one_client(tmp_path: Path) -> None:
 
         for number in range(3 * ROOM):
             asyncio.run(bill.send(str(number), tries=1))
+    del app, bill
+    gc.collect()  # here, where their warnings are expected
 
 
 def test_clients_that_leave_without_a_farewell_make_room(tmp_path: Path) -> None:
@@ -42,3 +45,4 @@ def test_clients_that_leave_without_a_farewell_make_room(tmp_path: Path) -> None
         broker.start()
         for number in range(3 * ROOM):
             asyncio.run(leave(broker.endpoint, number))
+    gc.collect()
