@@ -5,7 +5,7 @@ which life an entry was of notices that another one stands at its offset now.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from latermq_broker.store.derived.consume_queue import ConsumeQueue
@@ -40,8 +40,7 @@ class Lives:
     def snapshot(self) -> list[tuple[int, int]]:
         return list(self._lives)
 
-    def restore(self, lives: Iterable[Sequence[int]]) -> None:
+    def restore(self, lives: Iterable[tuple[int, int]]) -> None:
         """Restore what `snapshot` gave, to lives without any."""
         assert not self._lives
-        for each in lives:
-            self._lives.append((each[0], each[1]))
+        self._lives.extend((own_ms, number) for own_ms, number in lives)
