@@ -175,10 +175,7 @@ class Engine:
         # delivery id must not become that of another message, which an ack would settle unseen.
         leases, log = self._state.leases, self.store.log
         first = randbits(FIRST_ID_BITS) // FIRST_ID_STEP * FIRST_ID_STEP
-        epoch_id = log.epoch - 1 << EPOCH_ID_BITS
-        leases.next_id = max(leases.next_id, epoch_id)
-        # So must the next generation of a delivery that both have.
-        self.clock.begin_life(epoch_id + first, now_ms)
+        leases.next_id = max(leases.next_id, (log.epoch - 1 << EPOCH_ID_BITS) + first, 1)
         self._due.opened_ms = max(now_ms, log.last_store_ms)
         self._state.counts_flow = True
 
