@@ -12,8 +12,8 @@ from support.published import DIST, Environment
 PAGES: Final = ("test_readme.py", "test_first_worker.py", "test_guide.py")
 EXTRAS: Final = "[test,idempotency,redis,otel]"
 TOOLS: Final = (  # what the examples need, and what runs them
-    "aiosqlite", "anyio", "hypothesis", "opentelemetry-sdk", "pydantic", "pytest-timeout",
-    "pytest-xdist", "sqlalchemy[asyncio]",
+    "aiosqlite", "anyio", "django", "fastapi", "flask", "flask-sqlalchemy", "httpx", "hypothesis",
+    "opentelemetry-sdk", "pydantic", "pytest-timeout", "pytest-xdist", "sqlalchemy[asyncio]",
 )  # fmt: skip
 
 

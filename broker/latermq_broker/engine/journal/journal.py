@@ -226,13 +226,16 @@ class Journal:
         return positions
 
     def _apply(self, apply: Callable[..., Any], *facts: Any) -> Any:
-        """Apply a record. If it cannot be, that is a bug, and no start could replay it: void it.
+        """Apply a record. If it cannot be, void it: it is in the batch and not in the state.
 
-        Raises what `apply` does; after a bug, the log takes nothing more.
+        It may be a bug, and no start could replay it; or a queue's file cannot be read any more
+        that could be when the record was decided, and a start can.
+        Raises what `apply` does; the log takes nothing more.
         """
         try:
             return apply(*facts)
-        except StoreError:
+        except StoreError as error:
+            self._log.void(f"the broker failed at a record ({error}); restart it to recover")
             raise
         except BaseException:
             self._log.void()

@@ -368,7 +368,6 @@ class EngineState:
         self.damaged = Damaged(store, config.store.on_corrupt)
         self.wall = WallClock()
         self.hearing = Hearing()
-        self.hearing = Hearing()
         self.figures = Figures()
         self.conditions = Conditions()
 
