@@ -182,6 +182,23 @@ def test_a_clock_that_was_ahead_for_a_moment_silences_nothing(
     assert facts(rig.engine) == facts_then
 
 
+@pytest.mark.parametrize("resumed", [False, True])
+def test_one_that_was_the_first_to_tick_while_the_clock_was_ahead_is_not_put_off(
+    rig: ScheduleRig, *, resumed: bool
+) -> None:
+    """Nothing ticks before it, so nobody looked at the clock."""
+    rig.put("before", 15 * MINUTE)
+    rig.advance(1)
+    rig.engine.schedules.pause("before", rig.now_ms)
+    rig.step_wall(24 * HOUR)
+    if resumed:
+        rig.engine.schedules.resume("before", rig.now_ms)
+    rig.put("report", 15 * MINUTE)
+    rig.step_wall(-24 * HOUR)
+    assert rig.engine.schedules.behind_count(rig.now_ms) == 0
+    assert rig.engine.schedules.get("report").next_ms == FIRST
+
+
 def test_a_tick_that_was_sent_ahead_of_its_time_is_said_to_be_missing(rig: ScheduleRig) -> None:
     rig.put("report", cron="0 6 * * *")
     rig.step_wall(24 * HOUR)

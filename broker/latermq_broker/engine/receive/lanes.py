@@ -149,7 +149,8 @@ class Lanes:
         coming = budget.count * self._permille(topic)
         taken: list[Delivery] = []
         for queue_id in range(topic.queue_count - 1):
-            slots = (subscription.owed.get(queue_id, 0) + coming) // 1_000
+            owed = subscription.owed.get(queue_id, 0) + coming
+            slots = min(owed // 1_000, budget.count)
             if not slots:
                 continue
             budget.reserve(budget.count - slots)

@@ -46,6 +46,7 @@ class ReplyBudget:
 
     def reserve(self, count: int) -> None:
         """Keep room for so many messages from those who come next, until `release`."""
+        assert count >= 0
         self._reserved = min(count, self.count)
         self.count -= self._reserved
 

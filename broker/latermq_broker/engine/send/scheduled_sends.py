@@ -168,6 +168,8 @@ class ScheduleAdmin:
         self, schedule: Schedule, wall_ms: int, now_ms: int, next_ms: int = NEVER
     ) -> Schedule:
         """Put it, with a tick that is due and not sent yet; NEVER: with the first from now on."""
+        if self._is_put_off:  # so that a clock that goes back to where it was is noticed
+            self._plan_anew(now_ms)
         if not schedule.paused and next_ms == NEVER:
             next_ms = self._next(schedule, wall_ms)
         put = replace(schedule, next_ms=next_ms, changed_ms=wall_ms)
