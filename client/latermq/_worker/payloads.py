@@ -257,8 +257,8 @@ def _of_pydantic(annotation: Any) -> Codec[Any]:
     def decode(body: bytes) -> Any:
         return adapter.validate_json(body, **by_alias)
 
-    def encode(payload: Any) -> bytes:
-        return adapter.dump_json(payload, by_alias=True, round_trip=True)
+    def encode(payload: Any) -> bytes:  # what is of another type is refused by who reads it back
+        return adapter.dump_json(payload, by_alias=True, round_trip=True, warnings="none")
 
     # A type whose parts are not all defined yet is looked at when it is sent.
     if isinstance(adapter.serializer, pydantic_core.SchemaSerializer):
@@ -268,7 +268,7 @@ def _of_pydantic(annotation: Any) -> Codec[Any]:
         if by_name:  # what `dump_json` calls, with 16 arguments by name: four times the cost
 
             def encode(payload: Any) -> bytes:
-                return to_json(payload, by_alias=True, round_trip=True)
+                return to_json(payload, by_alias=True, round_trip=True, warnings="none")
 
     return Codec(JSON, encode, decode, _kind_of(annotation))
 
