@@ -1,6 +1,7 @@
 """An event loop for callers that have none."""
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -16,13 +17,14 @@ class LoopThread:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="latermq", daemon=True)
+        self._pid = os.getpid()
         self._thread.start()
 
     def call(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Run it and wait for its result.
 
         Raises:
-            ClosedError: there is no loop any more.
+            ClosedError: there is no loop any more, or a fork left it in the parent process.
             RuntimeError: called in the loop, as by middleware, which would wait for itself for
                 ever.
         """
@@ -31,7 +33,7 @@ class LoopThread:
             raise RuntimeError("called in the client's own event loop, which would wait for itself")
         if not self.running:
             work.close()
-            raise ClosedError("this client is closed")
+            raise ClosedError(self._over())
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
@@ -67,6 +69,14 @@ class LoopThread:
         if self.running:
             asyncio.run_coroutine_threadsafe(run(), self._loop)
 
+    def _over(self) -> str:
+        if self._pid == os.getpid():
+            return "this client is closed"
+        return (
+            f"this client was made in process {self._pid}, before the fork that began process "
+            f"{os.getpid()}: make a client in each process, after the fork"
+        )
+
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
@@ -85,6 +95,7 @@ class BorrowedLoop(LoopThread):
     def __init__(self, loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
         self._loop = loop
         self._thread = thread
+        self._pid = os.getpid()
 
     @property
     def running(self) -> bool:

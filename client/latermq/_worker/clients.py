@@ -3,10 +3,11 @@
 A web server has threads with an event loop each; `asyncio.run`, or Django's `async_to_sync`, has a
 new one for each call. The client of a loop that is closed is dropped, and its identity goes on: the
 next client sends under its id, so that the broker keeps one client of a program, not one of each
-call.
+call. A forked process has identities of its own.
 """
 
 import asyncio
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -35,6 +36,7 @@ class LoopClients:
         self._lock = threading.Lock()
         self._clients: dict[asyncio.AbstractEventLoop | None, Client] = {}
         self._spare: deque[Client] = deque(maxlen=SPARE_MAX)  # whose loop is closed
+        self._pid = os.getpid()  # of the process that the spare ones are of
 
     def __bool__(self) -> bool:
         return bool(self._clients)
@@ -78,6 +80,9 @@ class LoopClients:
         client = make()
         for each in middleware:
             client.use(each)
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._spare.clear()
         if self._spare:
             client._producer_id = self._spare.pop()._sends_as
         return client

@@ -2,6 +2,7 @@
 to be used in a second one, before anything is sent."""
 
 import asyncio
+import os
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -72,6 +73,18 @@ def test_the_identity_of_a_closed_loop_goes_on(
         asyncio.run(bill.send(str(turn)))
     assert len({call.headers["x-mq-client-id"] for call in broker.named("SendMessage")}) == 1
     assert len(app._clients.all) == 1
+
+
+def test_a_forked_process_has_identities_of_its_own(
+    broker: ScriptedBroker, connect: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, bill = billing(connect)
+    asyncio.run(bill.send("parent"))
+    monkeypatch.setattr("latermq._worker.clients.os.getpid", lambda: os.getppid())
+    asyncio.run(bill.send("child"))
+    asyncio.run(bill.send("child again"))
+    ids = [call.headers["x-mq-client-id"] for call in broker.named("SendMessage")]
+    assert ids[0] != ids[1] == ids[2]
 
 
 def test_loops_that_run_at_the_same_time_have_identities_of_their_own(

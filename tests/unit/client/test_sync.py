@@ -1,9 +1,10 @@
 """The client for threads; its loop runs in real time, but nothing here waits for a clock."""
 
 import logging
+import os
 import queue
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from logging.handlers import QueueHandler
 
@@ -190,6 +191,36 @@ def test_a_closed_client(broker: ScriptedBroker) -> None:
     client.close()
     with pytest.raises(ClosedError):
         client.send("orders", b"one")
+
+
+def said_in_child(call: Callable[[], object]) -> str:
+    """Fork, and return what `call` raised in the child; "" if nothing."""
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001  told to the test
+            os.write(theirs, f"{type(error).__name__}: {error}".encode())
+        finally:
+            os._exit(0)
+    os.close(theirs)
+    with os.fdopen(ours, encoding="utf-8") as pipe:
+        said = pipe.read()
+    os.waitpid(child, 0)
+    return said
+
+
+def test_a_client_from_before_a_fork(broker: ScriptedBroker, mq: latermq.sync.Client) -> None:
+    broker.deliver(b"one")
+    consumer = mq.simple_consumer("orders", group="billing")
+    (delivery,) = consumer.receive()
+    before = f"ClosedError: this client was made in process {os.getpid()}, before the fork that"
+    for call in (lambda: mq.send("orders", b"two"), consumer.receive, delivery.ack):
+        assert said_in_child(call).startswith(before)
+    assert said_in_child(mq.close) == ""
+    delivery.ack()
+    mq.send("orders", b"three")
 
 
 def test_transactions_and_recall(broker: ScriptedBroker, mq: latermq.sync.Client) -> None:
