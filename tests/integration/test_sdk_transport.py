@@ -5,6 +5,7 @@ The server is grpc.aio's own, in this process; it answers bytes with bytes.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import grpc
@@ -239,3 +240,67 @@ async def test_a_server_that_leaves_and_comes_back(
     assert await transport.unary(PATH, b"three", (), SOON_S) == b"three"
     await transport.close()
     await server.stop(None)
+
+
+class Firewall:
+    """Forwards TCP; `forget` drops what is sent on its connections, and keeps them open."""
+
+    def __init__(self, endpoints: Endpoints) -> None:
+        self._to = endpoints.addresses[0]
+        self._age = 0
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def start(self) -> tuple[asyncio.Server, Endpoints]:
+        server = await asyncio.start_server(self._carry, "127.0.0.1", 0)
+        return server, Endpoints.parse(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+
+    def forget(self) -> None:
+        self._age += 1
+
+    def end(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far, out = await asyncio.open_connection(*self._to)
+        self._writers += writer, out
+        age = self._age
+
+        async def pipe(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+            with suppress(OSError):
+                while data := await source.read(1 << 16):
+                    if age == self._age:
+                        sink.write(data)
+            sink.close()
+
+        await asyncio.gather(pipe(reader, out), pipe(far, writer))
+
+
+async def test_a_connection_that_was_forgotten_on_the_way(
+    server: tuple[Server, Endpoints], connect: Callable[[Endpoints], Transport]
+) -> None:
+    """The first call without an answer is the last one on it, and what else it carries ends."""
+
+    async def echo(request: bytes, context: Any) -> bytes:
+        if request == b"park":
+            parked.set()
+            await asyncio.sleep(100)
+        return request
+
+    parked = asyncio.Event()
+    server[0].answer = unary(echo)
+    firewall = Firewall(server[1])
+    listening, endpoints = await firewall.start()
+    transport = connect(endpoints)
+    assert await transport.unary(PATH, b"one", (), SOON_S) == b"one"
+    parking = asyncio.create_task(transport.unary(PATH, b"park", (), None))
+    await parked.wait()
+    firewall.forget()
+    with pytest.raises(RequestTimeoutError):
+        await transport.unary(PATH, b"two", (), 1.5)
+    assert await transport.unary(PATH, b"three", (), SOON_S) == b"three"
+    with pytest.raises(UnavailableError):
+        await parking
+    await transport.close()
+    listening.close()
+    firewall.end()

@@ -51,6 +51,8 @@ class GrpcTransport:
         self._callables: dict[tuple[str, str], Any] = {}
         self._calls: WeakSet[Any] = WeakSet()
         self._listening: asyncio.Task[None] | None = None  # from the first call on
+        self._heard_s = 0.0  # the loop's time of the last answer
+        self._closed = False
 
     def _open(self) -> grpc.aio.Channel:
         target = self._endpoints.target()
@@ -71,6 +73,20 @@ class GrpcTransport:
             return
         if self._channel.get_state() is grpc.ChannelConnectivity.READY or not self._files.renew():
             return
+        self._leave_channel()
+
+    def _suspect(self, channel: grpc.aio.Channel, began_s: float) -> None:
+        """Have another channel after a call that was not answered, if none was since it began.
+
+        A firewall or a NAT that forgot the connection drops what is sent on it without a word;
+        gRPC offers no PING to ask with. What else is under way breaks off, and its caller makes
+        it again.
+        """
+        connected = channel.get_state() is grpc.ChannelConnectivity.READY
+        if connected and channel is self._channel and self._heard_s < began_s and not self._closed:
+            self._leave_channel()
+
+    def _leave_channel(self) -> None:
         former, self._channel = self._channel, self._open()
         self._callables.clear()
         closing = asyncio.ensure_future(former.close())
@@ -81,23 +97,27 @@ class GrpcTransport:
         self, path: str, request: bytes, metadata: Metadata, timeout: float | None
     ) -> bytes:
         call = self._begin("unary_unary", path, request, timeout=timeout, metadata=metadata)
+        channel, began_s = self._channel, self._now_s()
         try:
             answer: bytes = await call
         except grpc.aio.AioRpcError as error:
-            raise self._translated(error) from error
+            raise self._ended(error, channel, began_s) from error
         except asyncio.CancelledError:
             raise self._cancelled() from None
+        self._heard_s = self._now_s()
         return answer
 
     async def server_stream(
         self, path: str, request: bytes, metadata: Metadata, timeout: float | None
     ) -> AsyncGenerator[bytes, None]:
         call = self._begin("unary_stream", path, request, timeout=timeout, metadata=metadata)
+        channel, began_s = self._channel, self._now_s()
         try:
             async for answer in call:
+                self._heard_s = self._now_s()
                 yield answer
         except grpc.aio.AioRpcError as error:
-            raise self._translated(error) from error
+            raise self._ended(error, channel, began_s) from error
         except asyncio.CancelledError:
             raise self._cancelled() from None
         finally:
@@ -108,6 +128,7 @@ class GrpcTransport:
 
     async def close(self) -> None:
         """End what is under way, also from another event loop than the one that it was made in."""
+        self._closed = True
         listening = self._listening
         if listening is not None and listening.get_loop() is asyncio.get_running_loop():
             for call in list(self._calls):  # what they end with comes before what `_listen` asks
@@ -147,6 +168,18 @@ class GrpcTransport:
             make: Callable[[str], Any] = getattr(self._channel, kind)
             self._callables[key] = make(path)
         return self._callables[key]
+
+    def _now_s(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _ended(
+        self, error: grpc.aio.AioRpcError, channel: grpc.aio.Channel, began_s: float
+    ) -> LaterMQError:
+        """Return our error of a call that was made on `channel`, and judge that by it."""
+        translated = self._translated(error)
+        if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+            self._suspect(channel, began_s)
+        return translated
 
     def _cancelled(self) -> BaseException:
         """Tell our own cancellation from a call that the other side cancelled, which older grpc.aio

@@ -19,6 +19,11 @@ from latermq_h2.http2.stream import Stream
 
 GOAWAY_BYTES_MIN: Final = 8
 REASON_BYTES_MAX: Final = 200  # of a GOAWAY, kept to be shown
+# After a call without an answer, if nothing was heard for SILENT_MS: a PING, at most one
+# in SUSPECT_PAUSE_MS; without anything heard in SUSPECT_MS_MAX the connection is lost.
+SILENT_MS: Final = 1_000
+SUSPECT_MS_MAX: Final = 2_000
+SUSPECT_PAUSE_MS: Final = 10_000
 
 
 class ClientConnection(ConnectionBase):
@@ -47,6 +52,7 @@ class ClientConnection(ConnectionBase):
         self._read_with(self.streams, self._on_goaway, b"", 0)
         self.going = False
         self.farewell = ""
+        self._suspected_ms = now_ms - SUSPECT_PAUSE_MS
 
     @property
     def greeted(self) -> bool:
@@ -60,8 +66,8 @@ class ClientConnection(ConnectionBase):
 
     @property
     def room(self) -> int:
-        """Count the requests that may be made now."""
-        if self.going or self.over or not self.greeted:
+        """Count the requests that may be made now: none while the connection is suspect."""
+        if self.going or self.over or not self.greeted or self._heard_ms < self._suspected_ms:
             return 0
         return max(0, self._control.peer_streams_max - len(self.open))
 
@@ -85,6 +91,18 @@ class ClientConnection(ConnectionBase):
     def next_deadline(self) -> int | None:
         """Return when to call `on_timer`; too early does no harm."""
         return self._deadlines.next_ms
+
+    def suspect(self, now_ms: int) -> None:
+        """Ping the peer, after a call that it did not answer, unless it was heard a moment ago.
+
+        A firewall or a NAT that forgot the connection drops what is sent on it without a word. No
+        request is made on it until the peer is heard.
+        """
+        if self.over or not self.greeted or now_ms - self._heard_ms < SILENT_MS:
+            return
+        if now_ms - self._suspected_ms >= SUSPECT_PAUSE_MS:
+            self._suspected_ms = now_ms
+            self._control.probe(now_ms, SUSPECT_MS_MAX)
 
     def leave(self, why: str) -> None:
         """Make no more requests; what is open goes on."""

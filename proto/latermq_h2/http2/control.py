@@ -182,9 +182,14 @@ class Control:
         if silent_ms < interval_ms:
             self._deadlines.set(KEEPALIVE, heard_ms + interval_ms)
             return
+        self.probe(now_ms, self._keepalive.keepalive_timeout_ms)
+
+    def probe(self, now_ms: int, answer_ms_max: int) -> None:
+        """Ping at once; without anything heard in `answer_ms_max` the keepalive has failed."""
+        self._deadlines.clear(KEEPALIVE)
         self._probed_ms = now_ms
         self.ping(KEEPALIVE_PING)
-        self._deadlines.set(KEEPALIVE_ACK, now_ms + self._keepalive.keepalive_timeout_ms)
+        self._deadlines.set(KEEPALIVE_ACK, now_ms + answer_ms_max)
 
     def keepalive_ack_due(self, heard_ms: int, now_ms: int) -> None:
         """Take whatever was heard since the ping as proof of life. Raises ConnectionFault."""

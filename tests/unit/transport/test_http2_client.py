@@ -300,6 +300,39 @@ class TestKeepalive:
         assert peer.connection.over
         assert "keepalive" in call.details
 
+    def test_a_call_without_an_answer_is_looked_into_at_once(self) -> None:
+        peer = ServerPeer()
+        peer.call(timeout_ms=3_000)
+        open_call = peer.call(timeout_ms=None)
+        pings = [one for one in peer.wait(3_000) if one.kind == frames.PING]
+        assert len(pings) == 1
+        assert not peer.connection.accepts  # the next try waits for another connection
+        peer.wait(1_999)
+        assert not peer.connection.over
+        peer.wait(1)
+        assert peer.connection.over
+        assert "keepalive" in open_call.details
+
+    def test_a_peer_that_answers_the_ping_is_kept(self) -> None:
+        peer = ServerPeer()
+        for timeouts in range(10):
+            peer.call(timeout_ms=3_000)
+            pings = [one for one in peer.wait(3_000) if one.kind == frames.PING]
+            assert len(pings) == (timeouts % 4 == 0)  # at most one in ten seconds
+            for ping in pings:
+                peer.send(frames.frame(frames.PING, frames.ACK, 0, ping.payload))
+            assert peer.connection.accepts
+        peer.wait(62_000)
+        assert peer.connection.accepts  # the usual keepalive has just begun
+
+    def test_a_peer_that_was_heard_a_moment_ago_is_not_suspect(self) -> None:
+        peer = ServerPeer()
+        peer.call(timeout_ms=3_000)
+        peer.call()
+        peer.wait(2_500)
+        peer.send(answer(3, b""))
+        assert not [one for one in peer.wait(500) if one.kind == frames.PING]
+
     def test_pings_are_answered(self) -> None:
         peer = ServerPeer()
         for _ in range(100):

@@ -145,6 +145,7 @@ class Caller:
         """End the calls whose time is up, and do what the connection has due."""
         if self._deadline_ms is not None and self._deadline_ms <= now_ms:
             self._deadline_ms = None
+            unanswered = False
             for stream in list(self.connection.open.values()):
                 call: Call = stream.call
                 if call.deadline_ms is None:
@@ -152,8 +153,11 @@ class Caller:
                 if call.deadline_ms <= now_ms:
                     self.connection.streams.reset(stream, ErrorCode.CANCEL)
                     self._end(call, GrpcCode.DEADLINE_EXCEEDED, "deadline exceeded")
+                    unanswered = True
                 else:
                     self._watch(call.deadline_ms)
+            if unanswered:
+                self.connection.suspect(now_ms)
         self.connection.on_timer(now_ms)
 
     # --- what the connection tells ----------------------------------------------------------
