@@ -69,7 +69,8 @@ def like_the_main_thread() -> None:
 
 def configuration(endpoint: str) -> Any:
     key, secret = os.environ.get("TEST_ACCESS_KEY", ""), os.environ.get("TEST_SECRET_KEY", "")
-    return ClientConfiguration(endpoint, Credentials(key, secret))
+    namespace = os.environ.get("TEST_NAMESPACE", "")
+    return ClientConfiguration(endpoint, Credentials(key, secret), namespace)
 
 
 def subscriptions(tags_by_topic: dict[str, str]) -> dict[str, Any]:

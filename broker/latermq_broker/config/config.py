@@ -319,6 +319,11 @@ class CompatConfig:
     """What differs from RocketMQ on purpose, and how to have it RocketMQ's way."""
 
     strict: bool = False  # RocketMQ's bounds and texts, and unknown topics are refused
+    namespaces: str = "refuse"  # requests with names in a namespace; a broker has none
+
+    def __post_init__(self) -> None:
+        if self.namespaces != "refuse":
+            raise ConfigError("compat.namespaces", f"must be refuse, not {self.namespaces!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

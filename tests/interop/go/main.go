@@ -140,6 +140,7 @@ func listener(consumer string, failures map[string]int) mq.MessageListener {
 
 func config(c command) *mq.Config {
 	return &mq.Config{Endpoint: c.Endpoint, ConsumerGroup: c.Group,
+		NameSpace: os.Getenv("TEST_NAMESPACE"),
 		Credentials: &credentials.SessionCredentials{
 			AccessKey:    os.Getenv("TEST_ACCESS_KEY"),
 			AccessSecret: os.Getenv("TEST_SECRET_KEY")}}

@@ -196,6 +196,10 @@ public final class Client {
             builder.setCredentialProvider(new StaticSessionCredentialsProvider(
                     accessKey, System.getenv("TEST_SECRET_KEY")));
         }
+        String namespace = System.getenv("TEST_NAMESPACE");
+        if (namespace != null) {
+            builder.setNamespace(namespace);
+        }
         return builder.build();
     }
 

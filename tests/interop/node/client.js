@@ -117,7 +117,7 @@ const commands = {
       sslEnabled: TLS,
       topics,
       logger,
-      namespace: '',
+      namespace: process.env.TEST_NAMESPACE ?? '',
       ...credentials,
       checker: checker(name, verdicts ?? {}),
     })),
@@ -130,7 +130,7 @@ const commands = {
       subscriptions: subscriptions(topics),
       awaitDuration: waitS * 1000,
       logger,
-      namespace: '',
+      namespace: process.env.TEST_NAMESPACE ?? '',
       ...credentials,
     })),
 
@@ -142,7 +142,7 @@ const commands = {
       subscriptions: subscriptions(topics),
       messageListener: listener(name, failures, brief),
       logger,
-      namespace: '',
+      namespace: process.env.TEST_NAMESPACE ?? '',
       ...credentials,
     })),
 
@@ -154,7 +154,7 @@ const commands = {
       bindTopic: topic,
       messageListener: listener(name, failures),
       logger,
-      namespace: '',
+      namespace: process.env.TEST_NAMESPACE ?? '',
       ...credentials,
     })),
 

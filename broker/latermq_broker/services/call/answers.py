@@ -35,6 +35,11 @@ from latermq_broker.errors import (
 from latermq_broker.services.call.field_counts import FieldCount
 from latermq_broker.services.call.handler import Call, CallAborted, Method, Reader
 from latermq_broker.services.call.late_elements import encoded
+from latermq_broker.services.call.namespaces import (
+    NAMESPACE_HEADER,
+    NamespaceError,
+    Namespaces,
+)
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 
 log = logging.getLogger("latermq.services")
@@ -108,10 +113,12 @@ def refusal_of(rpc: Any) -> Callable[[definition_pb2.Status], Message]:
 def reader(request_class: type[Message]) -> Reader:
     """Make the reader of requests that protobuf parses."""
     count = FieldCount(request_class.DESCRIPTOR)
+    namespaces = Namespaces(request_class.DESCRIPTOR)
 
     def read(data: bytes, call: Call) -> Message:
         request = request_class()
         parse(request, data, count)
+        namespaces.check(request)
         return request
 
     return read
@@ -227,6 +234,8 @@ def _reading(
     def handler(data: bytes, call: Call) -> Answered:
         try:
             request = read(data, call)
+        except NamespaceError as error:
+            return refused(error.request, call, error)
         except Exception as error:  # noqa: BLE001  `status_for` logs what is not the caller's
             return refused(read(b"", call), call, error)
         return parsed(request, data, call)
@@ -239,8 +248,12 @@ def client_id_of(call: Call) -> str:
 
     Raises:
         ClientIdRequiredError: missing or blank.
+        NamespaceError: the caller is in a namespace.
         BadRequestError: too long.
     """
+    namespace = call.metadata(NAMESPACE_HEADER)
+    if namespace:
+        raise NamespaceError(namespace)
     client_id = (call.metadata(CLIENT_ID_HEADER) or "").strip()
     if not client_id:
         raise ClientIdRequiredError("the header x-mq-client-id is required")

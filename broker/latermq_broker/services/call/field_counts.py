@@ -60,7 +60,7 @@ class FieldCount:
 def _shape_of(descriptor: Any, known: dict[str, _Shape]) -> _Shape:
     shape = known.get(descriptor.full_name)
     if shape is None:
-        many = any(_is_repeated(field) for field in descriptor.fields)
+        many = any(is_repeated(field) for field in descriptor.fields)
         shape = known[descriptor.full_name] = _Shape(has_many=many)
         for field in descriptor.fields:
             if field.message_type is not None:
@@ -71,7 +71,7 @@ def _shape_of(descriptor: Any, known: dict[str, _Shape]) -> _Shape:
     return shape
 
 
-def _is_repeated(field: Any) -> bool:
+def is_repeated(field: Any) -> bool:
     """Tell whether a field is repeated: older protobufs have a label, newer ones the answer."""
     known = getattr(field, "is_repeated", None)
     return field.label == field.LABEL_REPEATED if known is None else bool(known)

@@ -20,6 +20,7 @@ from latermq_broker.errors import (
     IllegalTopicError,
     InvalidClientPropertiesError,
 )
+from latermq_broker.services.call.namespaces import Namespaces
 from latermq_broker.services.clients import settings_bounds
 from latermq_broker.services.clients.client_quirks import Quirk
 from latermq_broker.services.clients.session import LITE_KINDS, ClientKind
@@ -37,6 +38,7 @@ LITE_TOPIC_CHARACTERS_MAX: Final = 64
 CLIENT_PROPERTIES_COUNT_MAX: Final = 32
 CLIENT_PROPERTIES_BYTES_MAX: Final = 4_096
 CLIENT_PROPERTY_VALUE_CHARACTERS_MAX: Final = 256
+_NAMESPACES: Final = Namespaces(definition_pb2.Settings.DESCRIPTOR)
 _CLIENT_PROPERTY_KEY: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9_.-]{0,63}")
 _CLIENT_PROPERTY_RESERVED_PREFIX: Final = "rocketmq."
 
@@ -49,12 +51,13 @@ def check(settings: definition_pb2.Settings) -> ClientKind:
     What nobody will read is dropped from `settings` first (`settings_bounds`).
 
     Raises:
-        BadRequestError: neither publishing nor subscription, a client type that does not fit, or
-            more than a client may have the broker keep.
+        BadRequestError: neither publishing nor subscription, a client type that does not fit,
+            a namespace, or more than a client may have the broker keep.
         IllegalTopicError, IllegalGroupError, IllegalFilterError, InvalidClientPropertiesError.
     """
     settings_bounds.trim(settings)
     settings_bounds.check_size(settings)
+    _NAMESPACES.check(settings)
     _check_client_properties(settings)
     pub_sub = settings.WhichOneof("pub_sub")
     if pub_sub is None:

@@ -78,7 +78,7 @@ def set_timestamp(timestamp: timestamp_pb2.Timestamp, ms: int) -> None:
 
 
 def topic_name(topic: definition_pb2.Resource) -> str:
-    """Read the topic a request names; the namespace is no part of it.
+    """Read the topic a request names; its namespace is empty (`namespaces`).
 
     Raises:
         IllegalTopicError: against the rules of names.
@@ -89,7 +89,7 @@ def topic_name(topic: definition_pb2.Resource) -> str:
 
 
 def group_name(group: definition_pb2.Resource) -> str:
-    """Read the consumer group a request names; the namespace is no part of it.
+    """Read the consumer group a request names; its namespace is empty.
 
     Raises:
         IllegalGroupError: against the rules of names.

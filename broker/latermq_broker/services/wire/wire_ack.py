@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from latermq_broker.errors import BadRequestError
 from latermq_broker.services.call.answers import parse
 from latermq_broker.services.call.field_counts import FieldCount
+from latermq_broker.services.call.namespaces import NamespaceError, Namespaces
 from latermq_broker.services.wire.wire_fields import Doubt, bytes_field, span, varint
 from latermq_proto.apache.rocketmq.v2 import service_pb2
 
@@ -24,12 +25,13 @@ ENTRIES_COUNT_MAX: Final = 4_096  # of one AckMessage; a receive gives 32 at mos
 
 tuple_new: Final = tuple.__new__  # as AckRequest(...), without its keyword handling
 _GROUP, _TOPIC, _ENTRY = 0x0A, 0x12, 0x1A  # of AckMessageRequest
-_NAMESPACE, _NAME = 0x0A, 0x12  # of Resource
+_NAME: Final = 0x12  # of Resource; a namespace, before it, is protobuf's to read and to refuse
 _ID, _HANDLE, _LITE_TOPIC = 0x0A, 0x12, 0x1A  # of AckMessageEntry
 _RESULT: Final = b"\x12"  # AckMessageResponse.entries
 _STATUS: Final = b"\x0a"  # AckMessageResponse.status
 _RESULT_STATUS: Final = b"\x1a"  # AckMessageResultEntry.status
 _COUNT: Final = FieldCount(service_pb2.AckMessageRequest.DESCRIPTOR)
+_NAMESPACES: Final = Namespaces(service_pb2.AckMessageRequest.DESCRIPTOR)
 
 
 class AckRequest(NamedTuple):
@@ -42,7 +44,11 @@ class AckRequest(NamedTuple):
 
 
 def read_ack(data: bytes) -> AckRequest:
-    """Read a serialised AckMessageRequest. Raises BadRequestError: it is none, or too long."""
+    """Read a serialised AckMessageRequest.
+
+    Raises:
+        BadRequestError: it is none, too long, or its names are in a namespace.
+    """
     request = _read(data)
     if request is None:
         request = _read(_written_anew(data))
@@ -59,6 +65,12 @@ def _written_anew(data: bytes) -> bytes:
             f"{count} entries in one request, at most {ENTRIES_COUNT_MAX} are allowed"
         )
     request.DiscardUnknownFields()
+    try:
+        _NAMESPACES.check(request)
+    except NamespaceError as error:
+        request.group.resource_namespace = request.topic.resource_namespace = ""
+        error.request = _read(request.SerializeToString())
+        raise
     return request.SerializeToString()
 
 
@@ -107,9 +119,6 @@ def _name(data: bytes, at: int) -> tuple[str, int]:
     """Read the name in the Resource whose field begins at `at`; return where that ends, too."""
     at, end = span(data, at)
     name = ""
-    if at < end and data[at] == _NAMESPACE:
-        text_at, at = span(data, at)
-        data[text_at:at].decode()
     if at < end and data[at] == _NAME:
         text_at, at = span(data, at)
         name = data[text_at:at].decode()

@@ -1,7 +1,7 @@
 """Stored messages → what a consumer receives, by splicing the stored bytes.
 
     element = 0x12 length message              field 2 of Receive- and PullMessageResponse
-    message = 0x0a length topic                the Resource of the request, namespace included
+    message = 0x0a length topic                the Resource of the request
               rest                             user_properties and body, as stored
               0x1a length (sys + extras)       exactly one system_properties: Node.js replaces a
                                                repeated one where others merge it

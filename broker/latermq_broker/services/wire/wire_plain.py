@@ -151,10 +151,11 @@ class PlainReader:
         name = self._topics.get(field)
         if name is None:
             try:
-                name = wire.topic_name(definition_pb2.Message.FromString(field).topic)
+                topic = definition_pb2.Message.FromString(field).topic
             except DecodeError:
                 raise Doubt from None
-            if field[0] != _TOPIC or name.startswith(RETRY_PREFIX):
+            name = wire.topic_name(topic)
+            if field[0] != _TOPIC or topic.resource_namespace or name.startswith(RETRY_PREFIX):
                 raise Doubt
             if len(self._topics) >= TOPICS_MAX:
                 self._topics.clear()

@@ -116,7 +116,6 @@ async def test_a_pulled_message_has_its_place_and_no_handle() -> None:
     async with Messaging() as broker:
         await filled(broker, b"0", b"1")
         request = pull_request(1)
-        request.message_queue.topic.resource_namespace = "ns"
         element = (await broker.stream("PullMessage", request))[1]
         system = element.message.system_properties
         assert element.message.topic == request.message_queue.topic

@@ -41,9 +41,9 @@ class Client:
             scheme=v2.DOMAIN_NAME, addresses=[v2.Address(host="mq.example", port=19876)]
         )
 
-    async def route(self, topic: str, namespace: str = "") -> service_pb2.QueryRouteResponse:
+    async def route(self, topic: str) -> service_pb2.QueryRouteResponse:
         request = service_pb2.QueryRouteRequest(
-            topic=v2.Resource(name=topic, resource_namespace=namespace), endpoints=self.endpoints
+            topic=v2.Resource(name=topic), endpoints=self.endpoints
         )
         data = await self._call("QueryRoute", request.SerializeToString())
         return service_pb2.QueryRouteResponse.FromString(data)
@@ -82,9 +82,9 @@ class TestRoute:
         self, rig: EngineRig, client: Client
     ) -> None:
         add(rig, "t")
-        queue = (await client.route("t", namespace="ns")).message_queues[0]
+        queue = (await client.route("t")).message_queues[0]
         assert queue.broker.endpoints == client.endpoints
-        assert queue.topic == v2.Resource(name="t", resource_namespace="ns")
+        assert queue.topic == v2.Resource(name="t")
 
     async def test_a_caller_without_endpoints_gets_where_it_called(
         self, rig: EngineRig, client: Client

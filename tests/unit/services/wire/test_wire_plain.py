@@ -122,7 +122,6 @@ def test_plain_messages_take_the_short_way() -> None:
     digested.system_properties.body_digest.checksum = "0A"
     digested.system_properties.ClearField("tag")
     space = like(4, properties={"a": "", "b": "x"})
-    space.topic.resource_namespace = "n"
     delayed = like(8, keys=["k"])
     delayed.system_properties.delivery_timestamp.CopyFrom(timestamp(NOW_MS + 5_001))
     delayed.system_properties.queue_id = 3
@@ -272,7 +271,7 @@ def test_a_body_beyond_the_limit_takes_the_whole_way_every_time() -> None:
 def test_two_topics_are_not_sent_to_in_one_request() -> None:
     ways = Ways()
     other = like(2)
-    other.topic.resource_namespace = "n"
+    other.topic.name = "billing"
     for _ in range(2):
         assert ways.short(request(like(3))) is not None
         assert ways.short(request(other)) is not None
