@@ -252,6 +252,29 @@ def test_lite_topics_too() -> None:
     assert [one.attempt for one in taken] == [1, 2, 1, 1]
 
 
+def test_what_goes_unread_of_lite_topics_is_counted() -> None:
+    """Neither what was given of other lite topics nor what is kept."""
+    rig = HoldRig()
+    rig.engine.topics.create("chat", TopicType.LITE, 0, rig.now_ms)
+    rig.engine.lites.bind("agents", "chat", rig.now_ms)
+    rooms = [f"{room}" for room in ("asked", "done", "held") for _ in range(3)]
+    rig.engine.send(
+        [Outgoing("chat", b"x", room.encode(), room, lite_topic=room) for room in sorted(rooms)],
+        rig.now_ms,
+    )
+    for room, count in (("done", 3), ("held", 1)):
+        keys = frozenset({lite_key(room)})
+        for delivery in rig.engine.receive(
+            ReceiveRequest("agents", "chat", "c", count, 20 * MINUTE_MS, lite_keys=keys), rig.now_ms
+        ):
+            if room == "done":
+                assert rig.ack(delivery, group="agents") == [True]
+    rig.put("-1", "-2", "-3")
+    rig.expire()
+    assert rig.engine.queues.ends("chat", 0).earliest_offset == 9
+    assert rig.engine.retention.trims.entries_expired_unread == 3
+
+
 def test_a_record_has_what_is_kept() -> None:
     golden = bytes.fromhex(
         "0500000000000000 0000000000000000 01000000 02000000 00000000 ffff 00 00 0000000000000000"

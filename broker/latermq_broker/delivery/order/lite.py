@@ -82,6 +82,14 @@ class LiteReader:
     def unread_count(self) -> int:
         return sum(topic.count_since(self.next(key)) for key, topic in self._parent.topics.items())
 
+    def unread_below(self, offset: int) -> int:
+        """Count the messages below an offset of the parent's queue that it was not given yet."""
+        count = 0
+        for key, topic in self._parent.topics.items():
+            if (first := self.next(key)) < offset:
+                count += topic.count_since(first) - topic.count_since(offset)
+        return count
+
     def first_unread(self) -> int:
         """Find the oldest offset it was not given yet; the queue's end when there is none."""
         firsts = (next(t.since(self.next(key)), -1) for key, t in self._parent.topics.items())

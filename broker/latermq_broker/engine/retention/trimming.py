@@ -16,7 +16,7 @@ from latermq_broker.engine.retention.ages import Ages, has_own
 from latermq_broker.engine.retention.keepers import readers_of
 from latermq_broker.engine.retention.segment_times import SegmentTimes
 from latermq_broker.engine.retention.withheld import WithheldMessages, expiring
-from latermq_broker.engine.state.state import EngineState, Subscription
+from latermq_broker.engine.state.state import EngineState, Subscription, lite_reader
 from latermq_broker.errors import DamagedQueueError
 from latermq_broker.store.derived.consume_queue import ConsumeQueue
 from latermq_broker.store.log.segment import Segment
@@ -224,8 +224,7 @@ class Trimming:
         queue = trim.queue
         self.entries_expired += trim.upto - queue.first
         for subscription in trim.readers:
-            cursor = self._state.cursor(subscription, queue)
-            unread = subscription.count_unread(queue.queue_id, cursor, trim.upto) - sum(
+            unread = self._unread_below(subscription, queue, trim.upto) - sum(
                 row.queue_id == queue.queue_id
                 for payload in kept
                 if (payload.group_id, payload.topic_id) == (subscription.group_id, queue.topic_id)
@@ -239,6 +238,14 @@ class Trimming:
                 group = self._state.catalog.group_by_id(subscription.group_id)
                 if group is not None:
                     self._unread[group.name, trim.topic.name] += unread
+
+    def _unread_below(self, subscription: Subscription, queue: ConsumeQueue, upto: int) -> int:
+        """Count what the group was not given of a queue below `upto`, but for what it holds."""
+        reader = lite_reader(self._state, subscription)
+        if reader is not None:
+            return reader.unread_below(upto)
+        cursor = self._state.cursor(subscription, queue)
+        return subscription.count_unread(queue.queue_id, cursor, upto)
 
     def _count_early(self, trim: _Trim, cause: str) -> None:
         """Count what goes before the age that its topic has for it, read or not."""
