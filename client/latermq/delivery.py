@@ -14,7 +14,7 @@ from dataclasses import fields
 from datetime import timedelta
 from enum import Enum
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from latermq._values import arguments
 from latermq._values.endpoints import Endpoints
@@ -28,7 +28,7 @@ from latermq._values.failure import (
     text_of,
 )
 from latermq._wire.messages import Arrival
-from latermq.backoff import RetryPolicy
+from latermq.backoff import RetryPolicy, fits_kind
 from latermq.errors import LaterMQError
 from latermq.message import Received
 
@@ -228,19 +228,19 @@ class Delivery(Received):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
-        if isinstance(error, asyncio.CancelledError):
+        if error is not None and fits_kind(error, asyncio.CancelledError):
             if self._outcome is None:
                 await self._settler.give_back(self)
             return False
         if error is not None:
             self._tell_failed(error)
-            if not isinstance(error, Exception):
+            if not fits_kind(error, Exception):
                 if self._outcome is None:
                     await self._fail_at_once(error)
                 return False
         if self._outcome is None:
             try:
-                await self._settler.end(self, error)
+                await self._settler.end(self, cast("Exception | None", error))
             except asyncio.CancelledError:
                 await self._settler.give_back(self)  # does nothing if the broker heard us
                 raise

@@ -1,17 +1,27 @@
 """Any exception can be told: whatever of its class raises while it is described."""
 
+import asyncio
 import contextlib
 import logging
 import traceback
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Final, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from latermq._values.endpoints import Endpoints
 from latermq._values.failure import describe, exc_info, rejection, text_of
+from latermq._wire.messages import Arrival
 from latermq._worker.verdicts import Judge, Rules
 from latermq.backoff import fits_kind, parts_of
-from latermq.delivery import Outcome
+from latermq.delivery import Delivery, Outcome, Settler
+from latermq.message import Received
+
+ENDPOINTS: Final = Endpoints.parse("broker:1")
+RECEIVED: Final = Received(
+    topic="orders", body=b"x", message_id="m1", attempt=1, born_at=datetime.now(UTC)
+)
 
 RAISED = (KeyError, AttributeError, RecursionError, SystemExit, KeyboardInterrupt, GeneratorExit)
 HOOKS = (
@@ -27,11 +37,8 @@ def _hook(name: str, raised: type[BaseException]) -> Any:
     def fail(*_: object) -> Any:
         raise raised(name)
 
-    return (
-        fail
-        if name.startswith("__") and name in vars(object) | {"__getattr__": 0}
-        else (property(fail))
-    )
+    read = name == "__class__" or name not in vars(object) | {"__getattr__": 0}
+    return property(fail) if read else fail
 
 
 @st.composite
@@ -78,6 +85,28 @@ def test_every_exception_can_be_logged(error: BaseException) -> None:
     text = logging.Formatter().formatException(shown)
     assert type(error).__qualname__ in text
     assert traceback.format_exception(*shown)
+
+
+class Ends:
+    """A settler that notes what a delivery's block ended with."""
+
+    def __init__(self) -> None:
+        self.told: list[BaseException | None] = []
+
+    async def end(self, delivery: Delivery, error: Exception | None) -> None:
+        self.told.append(error)
+
+
+@given(exceptions())
+def test_every_exception_ends_its_delivery(error: BaseException) -> None:
+    async def block() -> None:
+        async with Delivery(Arrival(RECEIVED, "handle", ""), ENDPOINTS, cast(Settler, ends)):
+            raise error
+
+    ends = Ends()
+    asyncio.run(block())
+    assert ends.told[0] is error
+    assert len(ends.told) == 1
 
 
 @given(exceptions(), st.sampled_from(("give_back_on", "dead_letter_on", "retry_on")))

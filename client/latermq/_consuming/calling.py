@@ -17,6 +17,7 @@ from latermq._consuming.surroundings import AROUND, surrounded
 from latermq._values import arguments
 from latermq._values.durations import span_of
 from latermq._values.failure import class_name_of, exc_info, tell, text_of
+from latermq.backoff import fits_kind
 from latermq.delivery import Delivery, Verdict
 from latermq.message import ConsumeResult
 from latermq.middleware import Around, BatchNext, HandleNext
@@ -159,7 +160,7 @@ async def in_time(limit_s: float | None, call: Awaitable[Returned]) -> Returned:
     except Exception as error:
         if not limit.expired():
             raise
-        raise _too_late(limit_s) from (None if isinstance(error, TimeoutError) else error)
+        raise _too_late(limit_s) from (None if fits_kind(error, TimeoutError) else error)
     if limit.expired():
         raise _too_late(limit_s)
     return result
