@@ -22,6 +22,7 @@ from latermq.delivery import Delivery
 from latermq.errors import (
     ClosedError,
     ForbiddenError,
+    IllegalTimeError,
     LaterMQError,
     RequestTimeoutError,
     UnavailableError,
@@ -131,8 +132,18 @@ class AskingConsumer:
     ) -> list[Delivery]:
         unanswered = self._unanswered.setdefault((queue.topic, queue.broker_name), [])
         attempt_id = unanswered.pop() if unanswered else str(uuid.uuid4())
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
         try:
-            return await self._attempt(queue, tags, max_count, invisible, wait, attempt_id)
+            try:
+                return await self._attempt(queue, tags, max_count, invisible, wait, attempt_id)
+            except IllegalTimeError:
+                spent_s = loop.time() - began_s
+                if spent_s < self._session.timeout:
+                    raise
+                # The broker was away for so long that the wait no longer fits the call's deadline.
+                left = max(wait - timedelta(seconds=spent_s), timedelta(0))
+                return await self._attempt(queue, tags, max_count, invisible, left, attempt_id)
         except (LaterMQError, asyncio.CancelledError) as error:
             lost = not isinstance(error, LaterMQError) or may_be_lost(error)
             if lost and len(unanswered) < UNANSWERED_MAX:

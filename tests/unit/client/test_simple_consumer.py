@@ -1,8 +1,10 @@
 """Receiving on demand, and every way to settle what came."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from latermq.errors import (
     ClosedError,
     GroupNotFoundError,
     IllegalFilterError,
+    IllegalTimeError,
     InvalidReceiptHandleError,
     LaterMQError,
     RequestError,
@@ -21,7 +24,7 @@ from latermq.errors import (
 )
 from latermq_h2.grpc_code import GrpcCode
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
-from support.scripted_broker import ScriptedBroker
+from support.scripted_broker import ScriptedBroker, ScriptedTransport
 from support.virtual_loop import virtually
 
 Connect = Callable[[], Client]
@@ -213,6 +216,36 @@ async def test_a_reply_that_may_be_lost_is_asked_for_again(
         await consumer.receive()
     lost, repeated, fresh = [each.attempt_id for each in broker.requests("ReceiveMessage")]
     assert lost == repeated != fresh
+
+
+@virtually
+async def test_a_wait_that_an_outage_has_made_too_long_is_shortened(
+    broker: ScriptedBroker, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call waited for a connection until the wait did not fit its deadline any more."""
+    too_long = v2.Status(code=v2.ILLEGAL_POLLING_TIME, message="does not fit the deadline")
+    stream = ScriptedTransport.server_stream
+
+    async def late(*given: Any) -> AsyncGenerator[bytes, None]:
+        if not broker.named("ReceiveMessage"):
+            await asyncio.sleep(3.5)
+        async with aclosing(stream(*given)) as answers:
+            async for answer in answers:
+                yield answer
+
+    monkeypatch.setattr(ScriptedTransport, "server_stream", late)
+    broker.refuse("ReceiveMessage", too_long)
+    broker.deliver(b"one")
+    async with connect() as mq:
+        consumer = mq.simple_consumer("orders", group="billing")
+        (delivery,) = await consumer.receive(wait=5 * SECOND)
+        await delivery.ack()
+        first, second = broker.requests("ReceiveMessage")
+        assert first.attempt_id == second.attempt_id
+        assert second.long_polling_timeout.ToTimedelta() == 1.5 * SECOND
+        broker.refuse("ReceiveMessage", too_long)  # at once: it is the wait that is wrong
+        with pytest.raises(IllegalTimeError):
+            await consumer.receive(wait=5 * SECOND)
 
 
 @virtually
