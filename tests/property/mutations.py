@@ -32,6 +32,7 @@ SECOND_VERBS: Final = "tests/unit/engine/test_second_verbs.py"
 IDENTITY: Final = "tests/unit/engine/test_identity.py"
 REWOUND: Final = "tests/unit/engine/test_redrive_rewound.py"
 HELD_LAG: Final = "tests/unit/engine/test_held_lag.py"
+CHANGED_FILTER: Final = "tests/unit/engine/test_changed_filter.py"
 GONE: Final = "tests/unit/engine/test_gone_clients.py"
 BOUNDS: Final = "tests/unit/edge/test_config_bounds.py"
 EXAMPLES_MAX: Final = 600
@@ -88,7 +89,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "a retry that a changed filter does not want blocks its message group for ever",
-        ENGINE,
+        CHANGED_FILTER,
         "engine/receive/ordered_lane.py",
         "or not self._waited(delivery, receive.now_ms)",
         "or True",
