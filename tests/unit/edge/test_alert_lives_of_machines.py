@@ -396,3 +396,94 @@ def test_one_of_two_logs_that_nobody_owns_alerts(tmp_path: Path) -> None:
     life.live(1)
     life.expect()
     life.check(tmp_path, {"LaterMQNoOwner"})
+
+
+# --- how fast it is ---------------------------------------------------------------------------
+
+
+def test_a_broker_that_starts_again_and_again_alerts_and_one_new_start_does_not(
+    tmp_path: Path,
+) -> None:
+    rig = EngineRig()
+    life = AlertLife(rig)
+    for _ in range(3):
+        life.live(20, lambda: work(rig))
+        rig.restart()
+    life.live(20)
+    life.expect()
+    for _ in range(3):
+        rig.crash()
+        life.live(2, lambda: work(rig))
+    life.expect("LaterMQRestarts")
+    life.live(30, lambda: work(rig))
+    life.expect()
+    life.check(tmp_path, {"LaterMQRestarts"})
+
+
+def test_a_slow_disk_and_a_blocked_loop_alert_while_they_last_and_not_for_a_moment(
+    tmp_path: Path,
+) -> None:
+    rig = EngineRig()
+    life = AlertLife(rig)
+    ms = 2
+
+    def serve() -> None:
+        work(rig)
+        for histogram in (rig.engine.figures.sync_ms, rig.engine.figures.loop_lag_ms):
+            for _ in range(15):
+                histogram.observe(ms)
+
+    life.live(20, serve)
+    ms = 2_000
+    life.live(0.5, serve)  # once, for half a minute
+    ms = 2
+    life.live(30, serve)
+    ms = 2_000
+    life.live(20, serve)
+    life.expect("LaterMQSlowDisk", "LaterMQLoopBlocked")
+    rig.restart()
+    ms = 2
+    life.live(20, serve)
+    life.expect()
+    life.check(tmp_path, {"LaterMQSlowDisk", "LaterMQLoopBlocked"})
+
+
+def test_delayed_messages_that_come_late_alert_and_those_of_a_stop_do_not(tmp_path: Path) -> None:
+    rig = EngineRig()
+    life = AlertLife(rig)
+
+    def delay() -> None:
+        rig.send("a", "b", wait_ms=30_000)
+        consume(rig)
+
+    life.live(20, delay)
+    life.be_down(3)
+    rig.advance(180_000)
+    rig.restart()
+    life.live(30, delay)
+    life.expect()
+    for _ in range(15):
+        for _ in range(4):
+            delay()
+            rig.now_ms += 30_000  # it stands still: nothing is due meanwhile
+            life.live(0.25)
+    life.expect("LaterMQLate")
+    life.live(20, delay)
+    life.expect()
+    life.check(tmp_path, {"LaterMQLate", "LaterMQDown"})
+
+
+def test_consumers_that_hold_and_do_not_finish_alert(tmp_path: Path) -> None:
+    rig = EngineRig()
+    life = AlertLife(rig)
+    life.live(20, lambda: work(rig))
+    rig.send(*(f"m{n}" for n in range(8)))
+    rig.receive(count=2, push=True, lease_ms=7_200_000)
+    life.live(9)
+    life.expect()
+    life.live(20)
+    stuck = "LaterMQNothingFinishes billing orders"
+    life.expect(stuck, f"{BEHIND} billing orders")
+    life.live(20, lambda: work(rig))  # another consumer works beside the one that hangs
+    life.expect()
+    life.check(tmp_path, {stuck, f"{BEHIND} billing orders"})
