@@ -31,7 +31,26 @@ def whole_group(parts: Sequence[group_pb2.Group]) -> group_pb2.Group:
     unequal = {each.topic: each for part in parts for each in part.unequal_filters}
     del whole.unequal_filters[:]
     whole.unequal_filters.extend(unequal.values())
+    services = _services(parts)
+    del whole.services[:]
+    whole.services.extend(services)
     return whole
+
+
+def _services(parts: Sequence[group_pb2.Group]) -> list[group_pb2.TopicServices]:
+    """Join who shares each topic: a worker is connected to every shard, or to some."""
+    shown: dict[str, dict[str, group_pb2.ServiceUse]] = {}
+    for part in parts:
+        for topic in part.services:
+            uses = shown.setdefault(topic.topic, {})
+            for use in topic.services:
+                known = uses.get(use.service)
+                if known is None or known.client_count < use.client_count:
+                    uses[use.service] = use
+    return [
+        group_pb2.TopicServices(topic=topic, services=[use for _, use in sorted(uses.items())])
+        for topic, uses in sorted(shown.items())
+    ]
 
 
 def whole_progress(parts: Sequence[group_pb2.TopicProgress]) -> group_pb2.TopicProgress:

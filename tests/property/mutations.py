@@ -19,6 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from property.declarer_faults import DECLARER_FAULTS
 from property.filter_faults import FILTER_FAULTS
 from property.mutations_of_time import OF_TIME
 
@@ -51,6 +52,7 @@ class Mutation(NamedTuple):
 
 MUTATIONS: Final = (
     *(Mutation(*each) for each in FILTER_FAULTS),
+    *(Mutation(*each) for each in DECLARER_FAULTS),
     Mutation(
         "what stands behind a message that is given again still counts as ready",
         HELD_LAG,

@@ -23,6 +23,7 @@ def facts(engine: Engine) -> dict[str, object]:
         "users": state.users.snapshot(),
         "limits": state.limits.snapshot(),
         "schedules": state.schedules.snapshot(),
+        "declarations": state.declarations.snapshot(),
         "dead": {id: dict(letters.items()) for id, letters in state.dead.items() if letters},
         "done": done_handles(state.recently_done.snapshot()),
         "moved": state.timers_moved.snapshot(),

@@ -52,6 +52,26 @@ def test_counts_and_rates_are_added_and_the_oldest_counts() -> None:
     assert [part.SerializeToString() for part in parts] == before
 
 
+def services(topic: str, **counts: int) -> group_pb2.TopicServices:
+    uses = [
+        group_pb2.ServiceUse(service=service, client_count=count)
+        for service, count in counts.items()
+    ]
+    return group_pb2.TopicServices(topic=topic, services=uses)
+
+
+def test_a_worker_is_connected_to_many_shards_and_is_one() -> None:
+    parts = [
+        group_pb2.Group(services=[services("orders", billing=2)]),
+        group_pb2.Group(
+            services=[services("orders", billing=1, shop=1), services("returns", shop=1)]
+        ),
+    ]
+    assert list(whole_group(parts).services) == [
+        services("orders", billing=2, shop=1), services("returns", shop=1),
+    ]  # fmt: skip
+
+
 def test_every_figure_of_progress_is_joined() -> None:
     fields = [each.name for each in group_pb2.TopicProgress.DESCRIPTOR.fields if each.number > 1]
     parts = [group_pb2.Group(), group_pb2.Group()]

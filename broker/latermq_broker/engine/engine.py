@@ -13,6 +13,7 @@ from typing import Final, Self
 from latermq_broker.catalog.access import User
 from latermq_broker.config.config import Config
 from latermq_broker.delivery.leases.lease import Delivery, State
+from latermq_broker.engine.catalog.declarers import Declarers
 from latermq_broker.engine.catalog.group_progress import GroupProgress
 from latermq_broker.engine.catalog.groups import GroupAdmin
 from latermq_broker.engine.catalog.limit_rules import LimitAdmin
@@ -109,6 +110,8 @@ class Engine:
         self._sends = Sends(state, journal, self.topics, self.lites)
         self.transactions = Transactions(state, journal, self.topics)
         self.schedules = ScheduleAdmin(state, journal)
+        self.declarers = Declarers(state, journal)
+        self.declarations = state.declarations
         self._lanes = Lanes(state, journal, self._attempts)
         self.clock = ClockSteps(state, journal)
         self.pending = PendingView(state, journal, self._attempts, self.transactions)
@@ -130,6 +133,7 @@ class Engine:
             self._due.end_leases,
             self.transactions.tick,
             self.schedules.tick,
+            self.declarers.tick,
             self.lites.tick,
             self._sends.tick,
             self.retention.step,
@@ -346,6 +350,7 @@ class Engine:
             self._state.leases.deadlines.next_deadline_ms(),
             self._state.halves.deadlines.next_deadline_ms(),
             self.schedules.next_deadline_ms(),
+            self.declarers.next_deadline_ms(),
             self.retention.next_deadline_ms(),
             self.lites.next_deadline_ms(),
             self._sends.next_deadline_ms(),

@@ -171,8 +171,9 @@ def test_every_record_is_explained(data: Path) -> None:
 def test_what_was_given_an_id_and_what_is_to_come_is_told(data: Path) -> None:
     [once] = records(data, "--type", "dedup")
     assert (once["topic"], once["dedup_ids"]) == ("orders", ["order-8"])
-    [schedule] = records(data, "--type", "schedule")
+    schedule, declared = records(data, "--type", "schedule")
     assert (schedule["schedule"], schedule["every_ms"]) == ("report", 60_000)
+    assert (declared["app"], declared["schedules"], declared["since_ms"]) == ("", "report", 1)
 
 
 def test_limits_are_told(data: Path) -> None:

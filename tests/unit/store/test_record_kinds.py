@@ -69,10 +69,13 @@ from latermq_broker.store.records.retention_records import (
     TrimmedQueue,
 )
 from latermq_broker.store.records.schedule_records import (
+    SCHEDULE_DECLARED,
     SCHEDULE_PUT,
     SCHEDULE_REMOVE,
     SCHEDULE_TICK,
+    SCHEDULE_WITHDRAWN,
     SchedulePayload,
+    declared_body,
 )
 from latermq_broker.store.records.transaction_records import (
     TXN_CHECKED,
@@ -401,6 +404,14 @@ def test_golden(number: RecordType) -> None:
             SchedulePayload(SCHEDULE_TICK, b"report", 0, 9),
             {"schedule": "report", "passed_over": True, "next_ms": 9},
         ),
+        (
+            SchedulePayload(SCHEDULE_DECLARED, b'{"app":"billing","names":["a","b"]}', 9),
+            {"app": "billing", "schedules": "a, b", "since_ms": 9},
+        ),
+        (
+            SchedulePayload(SCHEDULE_WITHDRAWN, declared_body("billing", ["a"])),
+            {"app": "billing", "schedules": "a", "withdrawn": True},
+        ),
     ],
 )  # fmt: skip
 def test_what_else_a_schedule_record_says(payload: SchedulePayload, text: Fields) -> None:
@@ -411,6 +422,14 @@ def test_what_else_a_schedule_record_says(payload: SchedulePayload, text: Fields
     assert kind.text(record, Names()) == text
     if payload.operation == SCHEDULE_PUT:
         assert encode_schedule(decode_schedule(SCHEDULE)) == SCHEDULE
+
+
+def test_the_bytes_of_a_declaration() -> None:
+    declared = SchedulePayload(SCHEDULE_DECLARED, declared_body("billing", ["sweep"]), 9000)
+    written = b"".join(KINDS[RecordType.SCHEDULE].encode(declared))
+    assert written == bytes.fromhex("040000000000000028230000000000000000000000000000") + (
+        b'{"app":"billing","names":["sweep"]}'
+    )
 
 
 def test_texts_teach_names() -> None:

@@ -18,6 +18,7 @@ order_keys     u64 pairs (delivery id, order key) of those in `deliveries` that 
 users          JSON, as `catalog/access.py` writes them, secrets included; empty without users
 limits         a line of JSON (catalog/limits.py) for each; empty without limits
 schedules      a line of JSON (catalog/schedules.py) for each; empty without schedules
+declarations   JSON {schedule: {app: since ms}} (catalog/declarations.py); empty without any
 fifo           what is held back and what is parked, per message group: `fifo_section.py`
 done           handles of what is over while their leases would last: `recently_done.py`
 timers_moved   whose time an operator moved, and until when they wait: `timers_moved.py`
@@ -85,6 +86,7 @@ def snapshot(state: EngineState, new_run: str = "") -> dict[str, bytes]:
         "users": state.users.snapshot(),
         "limits": state.limits.snapshot(),
         "schedules": state.schedules.snapshot(),
+        "declarations": state.declarations.snapshot(),
         "subscriptions": _json(subscriptions),
         "leases": pack_leases(state),
         **state.timer.snapshot(),
@@ -124,6 +126,7 @@ def restore(state: EngineState, sections: Mapping[str, bytes]) -> None:
     state.users.restore(sections.get("users", b""))
     state.limits.restore(sections.get("limits", b""))
     state.schedules.restore(sections.get("schedules", b""))
+    state.declarations.restore(sections.get("declarations", b""))
     for group_id, topic_id, cursors, last_consumed_ms in json.loads(sections["subscriptions"]):
         subscription = state.subscription(group_id, topic_id)
         subscription.cursors = {int(queue_id): offset for queue_id, offset in cursors.items()}

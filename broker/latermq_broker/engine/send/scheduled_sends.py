@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple, Protocol
 
 from latermq_broker.catalog.access import User
+from latermq_broker.catalog.declarations import BY_HAND, NO_WORKER
 from latermq_broker.catalog.schedules import NEVER, Missed, Schedule, Schedules, encode_schedule
 from latermq_broker.catalog.shares import Shares, key_of, maker
 from latermq_broker.engine.journal.journal import Journal
@@ -26,10 +27,12 @@ from latermq_broker.errors import (
 )
 from latermq_broker.store.records.record import RecordType
 from latermq_broker.store.records.schedule_records import (
+    SCHEDULE_DECLARED,
     SCHEDULE_PUT,
     SCHEDULE_REMOVE,
     SCHEDULE_TICK,
     SchedulePayload,
+    declared_body,
 )
 
 log = logging.getLogger("latermq.engine")
@@ -89,13 +92,20 @@ class ScheduleAdmin:
         return schedule
 
     def put(
-        self, wanted: Schedule, now_ms: int, *, alter: bool = True, user: User | None = None
+        self,
+        wanted: Schedule,
+        now_ms: int,
+        *,
+        alter: bool = True,
+        user: User | None = None,
+        app: str = BY_HAND,
     ) -> Put:
         """Have a schedule be as declared: its calendar, topic, message; it stays paused if it is.
 
         Args:
             alter: False: one that is there otherwise is left as it is, for the caller to tell.
             user: in whose share it counts, if it is new.
+            app: whose it is, if it is new.
         Raises:
             BadRequestError: it sends to another topic; or never.
             TooManyRequestsError: there are as many as there may be, or as may be the user's.
@@ -105,7 +115,7 @@ class ScheduleAdmin:
         wall_ms = self._state.wall.at(now_ms)
         if known is None:
             made = replace(wanted, created_ms=wall_ms, made_by=maker(user))
-            return Put(None, self._write(made, wall_ms, now_ms))
+            return Put(None, self._write(made, wall_ms, now_ms, app=app))
         if not alter or not wanted.differences(known):
             return Put(known, known)
         changed = replace(
@@ -165,16 +175,31 @@ class ScheduleAdmin:
         self._journal.write(RecordType.SCHEDULE, payload, now_ms)
 
     def _write(
-        self, schedule: Schedule, wall_ms: int, now_ms: int, next_ms: int = NEVER
+        self,
+        schedule: Schedule,
+        wall_ms: int,
+        now_ms: int,
+        next_ms: int = NEVER,
+        app: str | None = None,
     ) -> Schedule:
-        """Put it, with a tick that is due and not sent yet; NEVER: with the first from now on."""
+        """Put it, with a tick that is due and not sent yet; NEVER: with the first from now on.
+
+        Args:
+            app: the one whose code has this new schedule, or BY_HAND; None: it is not new.
+        """
         if self._is_put_off:  # so that a clock that goes back to where it was is noticed
             self._plan_anew(now_ms)
         if not schedule.paused and next_ms == NEVER:
             next_ms = self._next(schedule, wall_ms)
         put = replace(schedule, next_ms=next_ms, changed_ms=wall_ms)
         payload = SchedulePayload(SCHEDULE_PUT, encode_schedule(put))
-        self._journal.write(RecordType.SCHEDULE, payload, now_ms)
+        items = [(RecordType.SCHEDULE, payload)]
+        if app is not None:
+            declared = declared_body(app, [put.name])
+            items.append(
+                (RecordType.SCHEDULE, SchedulePayload(SCHEDULE_DECLARED, declared, NO_WORKER))
+            )
+        self._journal.write_group(items, now_ms)
         return put
 
     def _first_after(self, schedule: Schedule, after_ms: int) -> int:

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from latermq_broker.catalog.access import Users
 from latermq_broker.catalog.catalog import Catalog
+from latermq_broker.catalog.declarations import Declarations
 from latermq_broker.catalog.limits import Limits
 from latermq_broker.catalog.schedules import Schedules
 from latermq_broker.config.config import Config, OnCorrupt
@@ -337,6 +338,7 @@ class EngineState:
         self.users = Users()
         self.limits = Limits()
         self.schedules = Schedules()
+        self.declarations = Declarations()
         self.leases = Leases()
         self.timer = Timer(config.store.bounds.timer)
         self.lites: dict[int, LiteParent] = {}  # by topic id, once something was sent to one

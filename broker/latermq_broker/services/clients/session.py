@@ -144,6 +144,7 @@ class Session:
     language: str  # headers, as sent; "" when absent
     version: str
     seen_ms: int
+    service: str = ""  # whose worker it is, as its app says; "": no app's
     since_ms: int = 0  # when it became known; set by `Sessions`
     peer: str = ""  # `host:port` of the connection its settings came on
     connection_id: str = ""  # of that connection

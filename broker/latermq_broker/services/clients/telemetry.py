@@ -35,6 +35,8 @@ Commands: TypeAlias = AsyncIterator[service_pb2.TelemetryCommand]
 COMMAND_FIELDS: Final = FieldCount(service_pb2.TelemetryCommand.DESCRIPTOR, COMMAND_FIELDS_MAX)
 CLIENT_ERRORS: Final = range(40_000, 50_000)
 HEADER_CHARACTERS_MAX: Final = 64  # kept of a client's language and version
+SERVICE_HEADER: Final = "x-latermq-service"
+SERVICE_CHARACTERS_MAX: Final = 255  # kept of it
 
 
 def command_of(data: bytes) -> service_pb2.TelemetryCommand:
@@ -195,6 +197,7 @@ class TelemetryService:
                 language=language,
                 version=version,
                 seen_ms=now_ms,
+                service=(call.metadata(SERVICE_HEADER) or "")[:SERVICE_CHARACTERS_MAX],
                 peer=call.peer,
                 connection_id=call.connection_id,
                 held_bytes=held_bytes(settings),

@@ -169,4 +169,5 @@ def _client(client_id: str, session: Session | None, held_count: int) -> client_
         seen_at_ms=session.seen_ms,
         reachable=bool(session.streams),
         held_count=held_count,
+        service=session.service,
     )

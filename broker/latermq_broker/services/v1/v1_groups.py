@@ -5,7 +5,8 @@ reads answers only when the change is acknowledged by the flush policy.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from latermq_broker.catalog.catalog import BackoffKind
 from latermq_broker.engine.catalog.groups import PAIRS_AT_ONCE
@@ -18,8 +19,11 @@ from latermq_broker.services.call.answers import Caller, ok_status
 from latermq_broker.services.call.paging import PAGE_SIZE_MAX, page_of, page_size
 from latermq_broker.services.clients.pushed_settings import push_settings
 from latermq_broker.services.clients.rooms import Rooms
+from latermq_broker.services.clients.session import Session
 from latermq_broker.services.wire.wire_stored import stored_message
 from latermq_proto.latermq.v1 import group_pb2
+
+SERVICES_MAX: Final = 16  # that share one topic, and topics, of one answer
 
 
 class GroupsService:
@@ -136,7 +140,17 @@ class GroupsService:
                 group_pb2.FilterUse(expression=use.expression, client_count=use.client_count)
                 for use in uses
             )
+        message.services.extend(_services(self._sessions.all(), request.name))
         return group_pb2.GroupResponse(status=ok_status(), group=message)
+
+    def list_services(
+        self, request: group_pb2.ListServicesRequest, _: Caller
+    ) -> group_pb2.ListServicesResponse:
+        """Answer ListServices of group.proto. Raises IllegalGroupError: against the rules."""
+        names.check_group(request.group)
+        return group_pb2.ListServicesResponse(
+            status=ok_status(), services=_services(self._sessions.all(), request.group)
+        )
 
     async def delete_group(
         self, request: group_pb2.DeleteGroupRequest, _: Caller
@@ -259,6 +273,26 @@ def _of_topic(progress: TopicProgress) -> group_pb2.TopicProgress:
     message = _progress(progress)
     message.topic = progress.topic
     return message
+
+
+def _services(sessions: Iterable[Session], group: str) -> list[group_pb2.TopicServices]:
+    """List which services share the group's topics: those whose workers are connected."""
+    shown: dict[str, dict[str, group_pb2.ServiceUse]] = {}
+    for session in sessions:
+        if session.group != group or not session.service or not session.streams:
+            continue
+        for topic in session.topics:
+            uses = shown.setdefault(topic, {})
+            use = uses.setdefault(session.service, group_pb2.ServiceUse(service=session.service))
+            use.client_count += 1
+            if not use.client_id or session.client_id < use.client_id:
+                use.client_id, use.address = session.client_id, session.peer
+    return [
+        group_pb2.TopicServices(
+            topic=topic, services=[use for _, use in sorted(uses.items())[:SERVICES_MAX]]
+        )
+        for topic, uses in sorted(shown.items())[:SERVICES_MAX]
+    ]
 
 
 def _message_group(row: MessageGroupRow) -> group_pb2.MessageGroup:

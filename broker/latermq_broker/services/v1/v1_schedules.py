@@ -1,11 +1,13 @@
-"""latermq.v1 Schedules: put, show, list, pause, resume, remove, run. The engine keeps them."""
+"""latermq.v1 Schedules: put, list, pause, remove, run, declare, prune. The engine keeps them."""
 
 import logging
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from latermq_broker.catalog.access import User
 from latermq_broker.catalog.catalog import INTERNAL_PREFIXES
+from latermq_broker.catalog.declarations import NO_WORKER, RUNNING
 from latermq_broker.catalog.schedules import Missed, Schedule
 from latermq_broker.config.number_bounds import MS_MAX
 from latermq_broker.errors import (
@@ -31,6 +33,8 @@ from latermq_proto.latermq.v1 import schedule_pb2
 log = logging.getLogger("latermq.services")
 
 EVERY_MS_MIN: Final = 1_000
+DECLARED_MAX: Final = 10_000  # names in one request
+LABEL_CHARACTERS_MAX: Final = 255  # of an app, and of a worker
 _NAME: Final = re.compile(r"[a-zA-Z0-9_.-]{1,127}")
 
 
@@ -38,6 +42,8 @@ class SchedulesService:
     def __init__(self, rooms: Rooms, shards: Shards | None = None) -> None:
         self._engine = rooms.engine
         self._schedules = rooms.engine.schedules
+        self._declarers = rooms.engine.declarers
+        self._declarations = rooms.engine.declarations
         self._committer = rooms.committer
         self._shards = shards
         self._rules = validate.MessageRules(rooms.config)
@@ -63,11 +69,16 @@ class SchedulesService:
         if known is not None:  # the answer tells all of it
             _require_sender(user, known)
         wanted = self._wanted(request.schedule, now_ms)
+        _check_label("app", request.app)
         self._schedules.check(wanted, alter=not request.keep, user=user)
         if known is None or known.topic == wanted.topic:  # else it is kept as it is
             self._check_topic(wanted)
             self._engine.ensure_topic(wanted.topic, now_ms, user)
-        put = self._schedules.put(wanted, now_ms, alter=not request.keep, user=user)
+        put = self._schedules.put(
+            wanted, now_ms, alter=not request.keep, user=user, app=request.app
+        )
+        if request.app:
+            self._declarers.claim(request.app, wanted.name, now_ms)
         await self._committer.written()
         response = schedule_pb2.PutScheduleResponse(
             status=ok_status(), schedule=self._message(put.after)
@@ -157,6 +168,71 @@ class SchedulesService:
         await self._committer.written()
         return schedule_pb2.RunScheduleResponse(
             status=ok_status(), message_id=tick_id(known, wall_ms)
+        )
+
+    async def declare_schedules(
+        self, request: schedule_pb2.DeclareSchedulesRequest, caller: Caller
+    ) -> schedule_pb2.DeclareSchedulesResponse:
+        """Answer DeclareSchedules of schedule.proto.
+
+        Raises:
+            BadRequestError: no app, no worker, or too many names.
+            TooManyRequestsError: too many workers.
+        """
+        for what, label in (("app", request.app), ("worker", request.worker)):
+            _check_label(what, label)
+            if not label:
+                raise BadRequestError(f"the {what} that declares schedules has no name")
+        _check_count(request.names)
+        user, now_ms = caller.call.user, self._committer.now_ms()
+        known = filter(None, map(self._schedules.table.get, set(request.names)))
+        names = [each.name for each in known if _may_send(user, each)]
+        if request.ends:
+            self._declarers.end(request.app, request.worker, now_ms)
+        else:
+            self._declarers.declare(request.app, request.worker, names, now_ms)
+        await self._committer.written()
+        return schedule_pb2.DeclareSchedulesResponse(status=ok_status())
+
+    async def prune_schedules(
+        self, request: schedule_pb2.PruneSchedulesRequest, caller: Caller
+    ) -> schedule_pb2.PruneSchedulesResponse:
+        """Answer PruneSchedules of schedule.proto: of those that the caller might remove.
+
+        Raises BadRequestError: too many names, no such time, or no app whose code it is.
+        """
+        _check_label("app", request.app)
+        _check_count(request.keep)
+        if not 0 <= request.idle_ms <= MS_MAX:
+            raise BadRequestError(f"idle {request.idle_ms} ms is not within 0 ms to {MS_MAX} ms")
+        if request.by_code and not request.app:
+            raise BadRequestError("by_code needs the app whose code it is")
+        user, now_ms = caller.call.user, self._committer.now_ms()
+        shown = {
+            each.name: self._message(each, whole=False) for each in self._schedules.table.all()
+        }
+        pruned = self._declarers.prune(
+            request.app,
+            request.keep,
+            now_ms,
+            dry_run=request.dry_run,
+            idle_ms=request.idle_ms,
+            by_code=request.by_code,
+            may=lambda schedule: _may_send(user, schedule),
+        )
+        await self._committer.written()
+        if pruned.removed and not request.dry_run:
+            log.info(
+                "schedules pruned",
+                extra={
+                    "schedules": ", ".join(each.name for each in pruned.removed),
+                    "client": caller.client_id,
+                },
+            )
+        return schedule_pb2.PruneSchedulesResponse(
+            status=ok_status(),
+            removed=[shown[each.name] for each in pruned.removed],
+            kept=[shown[each.name] for each in pruned.kept],
         )
 
     def _own(self, request: schedule_pb2.ScheduleRequest, caller: Caller) -> Schedule:
@@ -249,6 +325,12 @@ class SchedulesService:
     def _message(self, schedule: Schedule, *, whole: bool = True) -> schedule_pb2.Schedule:
         shown = _message(schedule, whole=whole)
         shown.behind_ms = self._schedules.behind_ms(schedule, self._committer.now_ms())
+        for app, since_ms in sorted(self._declarations.of(schedule.name).items()):
+            has_run = since_ms not in (RUNNING, NO_WORKER)
+            shown.declarers.add(
+                app=app, since_ms=since_ms if has_run else 0, running=since_ms == RUNNING
+            )
+        shown.undeclared_since_ms = self._declarations.idle_since_ms(schedule.name)
         return shown
 
 
@@ -256,6 +338,28 @@ def _require_sender(user: User | None, schedule: Schedule) -> None:
     """Raises ForbiddenError: the user may not send to the schedule's topic."""
     if user is not None:
         require(user, topic(schedule.topic, PUB))
+
+
+def _may_send(user: User | None, schedule: Schedule) -> bool:
+    try:
+        _require_sender(user, schedule)
+    except ForbiddenError:
+        return False
+    return True
+
+
+def _check_label(what: str, label: str) -> None:
+    """Raises BadRequestError: this names no app or worker; "" does."""
+    if len(label) > LABEL_CHARACTERS_MAX or not label.isprintable():
+        raise BadRequestError(
+            f"{what} {names.shown(label)} is no name of 1 to {LABEL_CHARACTERS_MAX} printable "
+            "characters"
+        )
+
+
+def _check_count(given: Sequence[str]) -> None:
+    if len(given) > DECLARED_MAX:
+        raise BadRequestError(f"{len(given)} schedules are named; at most {DECLARED_MAX}")
 
 
 def _may_see(user: User | None, schedule: Schedule) -> bool:

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as apache_dot_rocketmq_dot_v2_dot_definition__pb2
 
 
-DESCRIPTOR = _POOL.AddSerializedFile(b'\n\x17latermq/v1/client.proto\x12\nlatermq.v1\x1a#apache/rocketmq/v2/definition.proto\"q\n\x0cHeldMessages\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\r\n\x05\x63ount\x18\x03 \x01(\x03\x12\x1b\n\x13oldest_leased_at_ms\x18\x04 \x01(\x03\x12\x17\n\x0f\x66irst_due_at_ms\x18\x05 \x01(\x03\"\xa2\x02\n\x06\x43lient\x12\x11\n\tclient_id\x18\x01 \x01(\t\x12,\n\x04type\x18\x02 \x01(\x0e\x32\x1e.apache.rocketmq.v2.ClientType\x12\r\n\x05group\x18\x03 \x01(\t\x12\x0e\n\x06topics\x18\x04 \x03(\t\x12\x10\n\x08language\x18\x05 \x01(\t\x12\x0f\n\x07version\x18\x06 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x07 \x01(\t\x12\x0c\n\x04user\x18\x08 \x01(\t\x12\x13\n\x0bsince_at_ms\x18\t \x01(\x03\x12\x12\n\nseen_at_ms\x18\n \x01(\x03\x12\x11\n\treachable\x18\x0b \x01(\x08\x12\x12\n\nheld_count\x18\x0c \x01(\x03\x12&\n\x04held\x18\r \x03(\x0b\x32\x18.latermq.v1.HeldMessages\"Y\n\x12ListClientsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"\x7f\n\x13ListClientsResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12#\n\x07\x63lients\x18\x02 \x03(\x0b\x32\x12.latermq.v1.Client\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"%\n\x10GetClientRequest\x12\x11\n\tclient_id\x18\x01 \x01(\t\"c\n\x11GetClientResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12\"\n\x06\x63lient\x18\x02 \x01(\x0b\x32\x12.latermq.v1.Client\"&\n\x11KickClientRequest\x12\x11\n\tclient_id\x18\x01 \x01(\t\"X\n\x12KickClientResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12\x16\n\x0ereleased_count\x18\x02 \x01(\x03\x32\xf0\x01\n\x07\x43lients\x12N\n\x0bListClients\x12\x1e.latermq.v1.ListClientsRequest\x1a\x1f.latermq.v1.ListClientsResponse\x12H\n\tGetClient\x12\x1c.latermq.v1.GetClientRequest\x1a\x1d.latermq.v1.GetClientResponse\x12K\n\nKickClient\x12\x1d.latermq.v1.KickClientRequest\x1a\x1e.latermq.v1.KickClientResponseb\x06proto3')
+DESCRIPTOR = _POOL.AddSerializedFile(b'\n\x17latermq/v1/client.proto\x12\nlatermq.v1\x1a#apache/rocketmq/v2/definition.proto\"q\n\x0cHeldMessages\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\r\n\x05\x63ount\x18\x03 \x01(\x03\x12\x1b\n\x13oldest_leased_at_ms\x18\x04 \x01(\x03\x12\x17\n\x0f\x66irst_due_at_ms\x18\x05 \x01(\x03\"\xb3\x02\n\x06\x43lient\x12\x11\n\tclient_id\x18\x01 \x01(\t\x12,\n\x04type\x18\x02 \x01(\x0e\x32\x1e.apache.rocketmq.v2.ClientType\x12\r\n\x05group\x18\x03 \x01(\t\x12\x0e\n\x06topics\x18\x04 \x03(\t\x12\x10\n\x08language\x18\x05 \x01(\t\x12\x0f\n\x07version\x18\x06 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x07 \x01(\t\x12\x0c\n\x04user\x18\x08 \x01(\t\x12\x13\n\x0bsince_at_ms\x18\t \x01(\x03\x12\x12\n\nseen_at_ms\x18\n \x01(\x03\x12\x11\n\treachable\x18\x0b \x01(\x08\x12\x12\n\nheld_count\x18\x0c \x01(\x03\x12&\n\x04held\x18\r \x03(\x0b\x32\x18.latermq.v1.HeldMessages\x12\x0f\n\x07service\x18\x0e \x01(\t\"Y\n\x12ListClientsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"\x7f\n\x13ListClientsResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12#\n\x07\x63lients\x18\x02 \x03(\x0b\x32\x12.latermq.v1.Client\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"%\n\x10GetClientRequest\x12\x11\n\tclient_id\x18\x01 \x01(\t\"c\n\x11GetClientResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12\"\n\x06\x63lient\x18\x02 \x01(\x0b\x32\x12.latermq.v1.Client\"&\n\x11KickClientRequest\x12\x11\n\tclient_id\x18\x01 \x01(\t\"X\n\x12KickClientResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12\x16\n\x0ereleased_count\x18\x02 \x01(\x03\x32\xf0\x01\n\x07\x43lients\x12N\n\x0bListClients\x12\x1e.latermq.v1.ListClientsRequest\x1a\x1f.latermq.v1.ListClientsResponse\x12H\n\tGetClient\x12\x1c.latermq.v1.GetClientRequest\x1a\x1d.latermq.v1.GetClientResponse\x12K\n\nKickClient\x12\x1d.latermq.v1.KickClientRequest\x1a\x1e.latermq.v1.KickClientResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,19 +35,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HELDMESSAGES']._serialized_start=76
   _globals['_HELDMESSAGES']._serialized_end=189
   _globals['_CLIENT']._serialized_start=192
-  _globals['_CLIENT']._serialized_end=482
-  _globals['_LISTCLIENTSREQUEST']._serialized_start=484
-  _globals['_LISTCLIENTSREQUEST']._serialized_end=573
-  _globals['_LISTCLIENTSRESPONSE']._serialized_start=575
-  _globals['_LISTCLIENTSRESPONSE']._serialized_end=702
-  _globals['_GETCLIENTREQUEST']._serialized_start=704
-  _globals['_GETCLIENTREQUEST']._serialized_end=741
-  _globals['_GETCLIENTRESPONSE']._serialized_start=743
-  _globals['_GETCLIENTRESPONSE']._serialized_end=842
-  _globals['_KICKCLIENTREQUEST']._serialized_start=844
-  _globals['_KICKCLIENTREQUEST']._serialized_end=882
-  _globals['_KICKCLIENTRESPONSE']._serialized_start=884
-  _globals['_KICKCLIENTRESPONSE']._serialized_end=972
-  _globals['_CLIENTS']._serialized_start=975
-  _globals['_CLIENTS']._serialized_end=1215
+  _globals['_CLIENT']._serialized_end=499
+  _globals['_LISTCLIENTSREQUEST']._serialized_start=501
+  _globals['_LISTCLIENTSREQUEST']._serialized_end=590
+  _globals['_LISTCLIENTSRESPONSE']._serialized_start=592
+  _globals['_LISTCLIENTSRESPONSE']._serialized_end=719
+  _globals['_GETCLIENTREQUEST']._serialized_start=721
+  _globals['_GETCLIENTREQUEST']._serialized_end=758
+  _globals['_GETCLIENTRESPONSE']._serialized_start=760
+  _globals['_GETCLIENTRESPONSE']._serialized_end=859
+  _globals['_KICKCLIENTREQUEST']._serialized_start=861
+  _globals['_KICKCLIENTREQUEST']._serialized_end=899
+  _globals['_KICKCLIENTRESPONSE']._serialized_start=901
+  _globals['_KICKCLIENTRESPONSE']._serialized_end=989
+  _globals['_CLIENTS']._serialized_start=992
+  _globals['_CLIENTS']._serialized_end=1232
 # @@protoc_insertion_point(module_scope)

@@ -21,7 +21,7 @@ class HeldMessages(_message.Message):
     def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., count: _Optional[int] = ..., oldest_leased_at_ms: _Optional[int] = ..., first_due_at_ms: _Optional[int] = ...) -> None: ...
 
 class Client(_message.Message):
-    __slots__ = ("client_id", "type", "group", "topics", "language", "version", "address", "user", "since_at_ms", "seen_at_ms", "reachable", "held_count", "held")
+    __slots__ = ("client_id", "type", "group", "topics", "language", "version", "address", "user", "since_at_ms", "seen_at_ms", "reachable", "held_count", "held", "service")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -35,6 +35,7 @@ class Client(_message.Message):
     REACHABLE_FIELD_NUMBER: _ClassVar[int]
     HELD_COUNT_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
+    SERVICE_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     type: _definition_pb2.ClientType
     group: str
@@ -48,7 +49,8 @@ class Client(_message.Message):
     reachable: bool
     held_count: int
     held: _containers.RepeatedCompositeFieldContainer[HeldMessages]
-    def __init__(self, client_id: _Optional[str] = ..., type: _Optional[_Union[_definition_pb2.ClientType, str, int]] = ..., group: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., language: _Optional[str] = ..., version: _Optional[str] = ..., address: _Optional[str] = ..., user: _Optional[str] = ..., since_at_ms: _Optional[int] = ..., seen_at_ms: _Optional[int] = ..., reachable: bool = ..., held_count: _Optional[int] = ..., held: _Optional[_Iterable[_Union[HeldMessages, _Mapping]]] = ...) -> None: ...
+    service: str
+    def __init__(self, client_id: _Optional[str] = ..., type: _Optional[_Union[_definition_pb2.ClientType, str, int]] = ..., group: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., language: _Optional[str] = ..., version: _Optional[str] = ..., address: _Optional[str] = ..., user: _Optional[str] = ..., since_at_ms: _Optional[int] = ..., seen_at_ms: _Optional[int] = ..., reachable: bool = ..., held_count: _Optional[int] = ..., held: _Optional[_Iterable[_Union[HeldMessages, _Mapping]]] = ..., service: _Optional[str] = ...) -> None: ...
 
 class ListClientsRequest(_message.Message):
     __slots__ = ("group", "topic", "page_size", "page_token")

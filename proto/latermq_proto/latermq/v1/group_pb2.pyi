@@ -99,8 +99,28 @@ class UnequalFilters(_message.Message):
     filters: _containers.RepeatedCompositeFieldContainer[FilterUse]
     def __init__(self, topic: _Optional[str] = ..., filters: _Optional[_Iterable[_Union[FilterUse, _Mapping]]] = ...) -> None: ...
 
+class ServiceUse(_message.Message):
+    __slots__ = ("service", "client_id", "client_count", "address")
+    SERVICE_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_COUNT_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    service: str
+    client_id: str
+    client_count: int
+    address: str
+    def __init__(self, service: _Optional[str] = ..., client_id: _Optional[str] = ..., client_count: _Optional[int] = ..., address: _Optional[str] = ...) -> None: ...
+
+class TopicServices(_message.Message):
+    __slots__ = ("topic", "services")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SERVICES_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    services: _containers.RepeatedCompositeFieldContainer[ServiceUse]
+    def __init__(self, topic: _Optional[str] = ..., services: _Optional[_Iterable[_Union[ServiceUse, _Mapping]]] = ...) -> None: ...
+
 class Group(_message.Message):
-    __slots__ = ("name", "fifo", "max_attempts", "backoff", "created_at_ms", "topics", "dead_letter_count", "on_dead", "lite_topics_of", "lite_exclusive", "unequal_filters", "progress", "default_backoff")
+    __slots__ = ("name", "fifo", "max_attempts", "backoff", "created_at_ms", "topics", "dead_letter_count", "on_dead", "lite_topics_of", "lite_exclusive", "unequal_filters", "progress", "services", "default_backoff")
     NAME_FIELD_NUMBER: _ClassVar[int]
     FIFO_FIELD_NUMBER: _ClassVar[int]
     MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
@@ -113,6 +133,7 @@ class Group(_message.Message):
     LITE_EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
     UNEQUAL_FILTERS_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    SERVICES_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_BACKOFF_FIELD_NUMBER: _ClassVar[int]
     name: str
     fifo: bool
@@ -126,8 +147,9 @@ class Group(_message.Message):
     lite_exclusive: bool
     unequal_filters: _containers.RepeatedCompositeFieldContainer[UnequalFilters]
     progress: TopicProgress
+    services: _containers.RepeatedCompositeFieldContainer[TopicServices]
     default_backoff: Backoff
-    def __init__(self, name: _Optional[str] = ..., fifo: bool = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., created_at_ms: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[TopicProgress, _Mapping]]] = ..., dead_letter_count: _Optional[int] = ..., on_dead: _Optional[_Union[OnDead, str, int]] = ..., lite_topics_of: _Optional[str] = ..., lite_exclusive: bool = ..., unequal_filters: _Optional[_Iterable[_Union[UnequalFilters, _Mapping]]] = ..., progress: _Optional[_Union[TopicProgress, _Mapping]] = ..., default_backoff: _Optional[_Union[Backoff, _Mapping]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., fifo: bool = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., created_at_ms: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[TopicProgress, _Mapping]]] = ..., dead_letter_count: _Optional[int] = ..., on_dead: _Optional[_Union[OnDead, str, int]] = ..., lite_topics_of: _Optional[str] = ..., lite_exclusive: bool = ..., unequal_filters: _Optional[_Iterable[_Union[UnequalFilters, _Mapping]]] = ..., progress: _Optional[_Union[TopicProgress, _Mapping]] = ..., services: _Optional[_Iterable[_Union[TopicServices, _Mapping]]] = ..., default_backoff: _Optional[_Union[Backoff, _Mapping]] = ...) -> None: ...
 
 class CreateGroupRequest(_message.Message):
     __slots__ = ("group",)
@@ -274,3 +296,17 @@ class ListMessageGroupsResponse(_message.Message):
     message_groups: _containers.RepeatedCompositeFieldContainer[MessageGroup]
     next_page_token: str
     def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., message_groups: _Optional[_Iterable[_Union[MessageGroup, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class ListServicesRequest(_message.Message):
+    __slots__ = ("group",)
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    def __init__(self, group: _Optional[str] = ...) -> None: ...
+
+class ListServicesResponse(_message.Message):
+    __slots__ = ("status", "services")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    SERVICES_FIELD_NUMBER: _ClassVar[int]
+    status: _definition_pb2.Status
+    services: _containers.RepeatedCompositeFieldContainer[TopicServices]
+    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., services: _Optional[_Iterable[_Union[TopicServices, _Mapping]]] = ...) -> None: ...

@@ -69,6 +69,11 @@ class GroupsStub(object):
                 request_serializer=latermq_dot_v1_dot_group__pb2.ListMessageGroupsRequest.SerializeToString,
                 response_deserializer=latermq_dot_v1_dot_group__pb2.ListMessageGroupsResponse.FromString,
                 _registered_method=True)
+        self.ListServices = channel.unary_unary(
+                '/latermq.v1.Groups/ListServices',
+                request_serializer=latermq_dot_v1_dot_group__pb2.ListServicesRequest.SerializeToString,
+                response_deserializer=latermq_dot_v1_dot_group__pb2.ListServicesResponse.FromString,
+                _registered_method=True)
 
 
 class GroupsServicer(object):
@@ -120,6 +125,14 @@ class GroupsServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListServices(self, request, context):
+        """Services whose connected workers consume for the group, which need not exist: it is made by its
+        first message. A worker asks when it begins, and warns of other services.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GroupsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -157,6 +170,11 @@ def add_GroupsServicer_to_server(servicer, server):
                     servicer.ListMessageGroups,
                     request_deserializer=latermq_dot_v1_dot_group__pb2.ListMessageGroupsRequest.FromString,
                     response_serializer=latermq_dot_v1_dot_group__pb2.ListMessageGroupsResponse.SerializeToString,
+            ),
+            'ListServices': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListServices,
+                    request_deserializer=latermq_dot_v1_dot_group__pb2.ListServicesRequest.FromString,
+                    response_serializer=latermq_dot_v1_dot_group__pb2.ListServicesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -348,6 +366,33 @@ class Groups(object):
             '/latermq.v1.Groups/ListMessageGroups',
             latermq_dot_v1_dot_group__pb2.ListMessageGroupsRequest.SerializeToString,
             latermq_dot_v1_dot_group__pb2.ListMessageGroupsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListServices(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/latermq.v1.Groups/ListServices',
+            latermq_dot_v1_dot_group__pb2.ListServicesRequest.SerializeToString,
+            latermq_dot_v1_dot_group__pb2.ListServicesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Schedule(_message.Message):
-    __slots__ = ("name", "topic", "every_ms", "cron", "zone", "missed", "body", "tag", "keys", "properties", "message_group", "priority", "paused", "fault", "created_at_ms", "changed_at_ms", "next_at_ms", "last_at_ms", "ticks", "behind_ms")
+    __slots__ = ("name", "topic", "every_ms", "cron", "zone", "missed", "body", "tag", "keys", "properties", "message_group", "priority", "paused", "fault", "created_at_ms", "changed_at_ms", "next_at_ms", "last_at_ms", "ticks", "behind_ms", "declarers", "undeclared_since_ms")
     class Missed(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         MISSED_UNSPECIFIED: _ClassVar[Schedule.Missed]
@@ -46,6 +46,8 @@ class Schedule(_message.Message):
     LAST_AT_MS_FIELD_NUMBER: _ClassVar[int]
     TICKS_FIELD_NUMBER: _ClassVar[int]
     BEHIND_MS_FIELD_NUMBER: _ClassVar[int]
+    DECLARERS_FIELD_NUMBER: _ClassVar[int]
+    UNDECLARED_SINCE_MS_FIELD_NUMBER: _ClassVar[int]
     name: str
     topic: str
     every_ms: int
@@ -66,15 +68,29 @@ class Schedule(_message.Message):
     last_at_ms: int
     ticks: int
     behind_ms: int
-    def __init__(self, name: _Optional[str] = ..., topic: _Optional[str] = ..., every_ms: _Optional[int] = ..., cron: _Optional[str] = ..., zone: _Optional[str] = ..., missed: _Optional[_Union[Schedule.Missed, str, int]] = ..., body: _Optional[bytes] = ..., tag: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., message_group: _Optional[str] = ..., priority: _Optional[int] = ..., paused: bool = ..., fault: _Optional[str] = ..., created_at_ms: _Optional[int] = ..., changed_at_ms: _Optional[int] = ..., next_at_ms: _Optional[int] = ..., last_at_ms: _Optional[int] = ..., ticks: _Optional[int] = ..., behind_ms: _Optional[int] = ...) -> None: ...
+    declarers: _containers.RepeatedCompositeFieldContainer[Declarer]
+    undeclared_since_ms: int
+    def __init__(self, name: _Optional[str] = ..., topic: _Optional[str] = ..., every_ms: _Optional[int] = ..., cron: _Optional[str] = ..., zone: _Optional[str] = ..., missed: _Optional[_Union[Schedule.Missed, str, int]] = ..., body: _Optional[bytes] = ..., tag: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., message_group: _Optional[str] = ..., priority: _Optional[int] = ..., paused: bool = ..., fault: _Optional[str] = ..., created_at_ms: _Optional[int] = ..., changed_at_ms: _Optional[int] = ..., next_at_ms: _Optional[int] = ..., last_at_ms: _Optional[int] = ..., ticks: _Optional[int] = ..., behind_ms: _Optional[int] = ..., declarers: _Optional[_Iterable[_Union[Declarer, _Mapping]]] = ..., undeclared_since_ms: _Optional[int] = ...) -> None: ...
+
+class Declarer(_message.Message):
+    __slots__ = ("app", "since_ms", "running")
+    APP_FIELD_NUMBER: _ClassVar[int]
+    SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    app: str
+    since_ms: int
+    running: bool
+    def __init__(self, app: _Optional[str] = ..., since_ms: _Optional[int] = ..., running: bool = ...) -> None: ...
 
 class PutScheduleRequest(_message.Message):
-    __slots__ = ("schedule", "keep")
+    __slots__ = ("schedule", "keep", "app")
     SCHEDULE_FIELD_NUMBER: _ClassVar[int]
     KEEP_FIELD_NUMBER: _ClassVar[int]
+    APP_FIELD_NUMBER: _ClassVar[int]
     schedule: Schedule
     keep: bool
-    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., keep: bool = ...) -> None: ...
+    app: str
+    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., keep: bool = ..., app: _Optional[str] = ...) -> None: ...
 
 class PutScheduleResponse(_message.Message):
     __slots__ = ("status", "schedule", "before", "differences")
@@ -133,3 +149,45 @@ class RunScheduleResponse(_message.Message):
     status: _definition_pb2.Status
     message_id: str
     def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., message_id: _Optional[str] = ...) -> None: ...
+
+class DeclareSchedulesRequest(_message.Message):
+    __slots__ = ("app", "worker", "names", "ends")
+    APP_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    ENDS_FIELD_NUMBER: _ClassVar[int]
+    app: str
+    worker: str
+    names: _containers.RepeatedScalarFieldContainer[str]
+    ends: bool
+    def __init__(self, app: _Optional[str] = ..., worker: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ..., ends: bool = ...) -> None: ...
+
+class DeclareSchedulesResponse(_message.Message):
+    __slots__ = ("status",)
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    status: _definition_pb2.Status
+    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ...) -> None: ...
+
+class PruneSchedulesRequest(_message.Message):
+    __slots__ = ("app", "keep", "dry_run", "idle_ms", "by_code")
+    APP_FIELD_NUMBER: _ClassVar[int]
+    KEEP_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    IDLE_MS_FIELD_NUMBER: _ClassVar[int]
+    BY_CODE_FIELD_NUMBER: _ClassVar[int]
+    app: str
+    keep: _containers.RepeatedScalarFieldContainer[str]
+    dry_run: bool
+    idle_ms: int
+    by_code: bool
+    def __init__(self, app: _Optional[str] = ..., keep: _Optional[_Iterable[str]] = ..., dry_run: bool = ..., idle_ms: _Optional[int] = ..., by_code: bool = ...) -> None: ...
+
+class PruneSchedulesResponse(_message.Message):
+    __slots__ = ("status", "removed", "kept")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
+    status: _definition_pb2.Status
+    removed: _containers.RepeatedCompositeFieldContainer[Schedule]
+    kept: _containers.RepeatedCompositeFieldContainer[Schedule]
+    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., removed: _Optional[_Iterable[_Union[Schedule, _Mapping]]] = ..., kept: _Optional[_Iterable[_Union[Schedule, _Mapping]]] = ...) -> None: ...

@@ -70,6 +70,16 @@ class SchedulesStub(object):
                 request_serializer=latermq_dot_v1_dot_schedule__pb2.ScheduleRequest.SerializeToString,
                 response_deserializer=latermq_dot_v1_dot_schedule__pb2.RunScheduleResponse.FromString,
                 _registered_method=True)
+        self.DeclareSchedules = channel.unary_unary(
+                '/latermq.v1.Schedules/DeclareSchedules',
+                request_serializer=latermq_dot_v1_dot_schedule__pb2.DeclareSchedulesRequest.SerializeToString,
+                response_deserializer=latermq_dot_v1_dot_schedule__pb2.DeclareSchedulesResponse.FromString,
+                _registered_method=True)
+        self.PruneSchedules = channel.unary_unary(
+                '/latermq.v1.Schedules/PruneSchedules',
+                request_serializer=latermq_dot_v1_dot_schedule__pb2.PruneSchedulesRequest.SerializeToString,
+                response_deserializer=latermq_dot_v1_dot_schedule__pb2.PruneSchedulesResponse.FromString,
+                _registered_method=True)
 
 
 class SchedulesServicer(object):
@@ -121,6 +131,21 @@ class SchedulesServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeclareSchedules(self, request, context):
+        """Told by each worker every 10 s; one that is silent for 45 s, or that ends, runs no more.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PruneSchedules(self, request, context):
+        """Removes schedules that apps' workers have declared and that no running worker declares. One made by
+        hand stays, or declared by an app without a worker; with `app`, so does another app's.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SchedulesServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -158,6 +183,16 @@ def add_SchedulesServicer_to_server(servicer, server):
                     servicer.RunSchedule,
                     request_deserializer=latermq_dot_v1_dot_schedule__pb2.ScheduleRequest.FromString,
                     response_serializer=latermq_dot_v1_dot_schedule__pb2.RunScheduleResponse.SerializeToString,
+            ),
+            'DeclareSchedules': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeclareSchedules,
+                    request_deserializer=latermq_dot_v1_dot_schedule__pb2.DeclareSchedulesRequest.FromString,
+                    response_serializer=latermq_dot_v1_dot_schedule__pb2.DeclareSchedulesResponse.SerializeToString,
+            ),
+            'PruneSchedules': grpc.unary_unary_rpc_method_handler(
+                    servicer.PruneSchedules,
+                    request_deserializer=latermq_dot_v1_dot_schedule__pb2.PruneSchedulesRequest.FromString,
+                    response_serializer=latermq_dot_v1_dot_schedule__pb2.PruneSchedulesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -350,6 +385,60 @@ class Schedules(object):
             '/latermq.v1.Schedules/RunSchedule',
             latermq_dot_v1_dot_schedule__pb2.ScheduleRequest.SerializeToString,
             latermq_dot_v1_dot_schedule__pb2.RunScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeclareSchedules(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/latermq.v1.Schedules/DeclareSchedules',
+            latermq_dot_v1_dot_schedule__pb2.DeclareSchedulesRequest.SerializeToString,
+            latermq_dot_v1_dot_schedule__pb2.DeclareSchedulesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PruneSchedules(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/latermq.v1.Schedules/PruneSchedules',
+            latermq_dot_v1_dot_schedule__pb2.PruneSchedulesRequest.SerializeToString,
+            latermq_dot_v1_dot_schedule__pb2.PruneSchedulesResponse.FromString,
             options,
             channel_credentials,
             insecure,

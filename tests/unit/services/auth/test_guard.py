@@ -88,6 +88,8 @@ ROWS: Final[list[tuple[str, dict[str, Any], Sequence[Granted] | None]]] = [
     ("latermq.v1.Groups/DeleteGroup", {"name": "billing"}, None),
     ("latermq.v1.Groups/ResetGroup", {"name": "billing"}, [(G, "billing", PURGE)]),
     ("latermq.v1.Groups/ListMessageGroups", {"group": "billing"}, [(G, "billing", BROWSE)]),
+    ("latermq.v1.Groups/ListServices", {"group": "billing"}, [(G, "billing", SUB)]),
+    ("latermq.v1.Groups/ListServices", {"group": "billing"}, [(G, "billing", BROWSE)]),
     ("latermq.v1.Pending/ListPending", {}, [(T, "*", BROWSE)]),
     ("latermq.v1.Pending/ListPending", {"filter": {"topic": "orders"}}, [(T, "orders", BROWSE)]),
     ("latermq.v1.Pending/ListPending", {"filter": {"group": "billing"}}, [(G, "billing", BROWSE)]),
@@ -160,6 +162,8 @@ ROWS: Final[list[tuple[str, dict[str, Any], Sequence[Granted] | None]]] = [
     *((f"latermq.v1.Schedules/{name}", {"name": "report"}, NOBODY) for name in (
         "GetSchedule", "PauseSchedule", "ResumeSchedule", "RemoveSchedule", "RunSchedule",
     )),
+    ("latermq.v1.Schedules/DeclareSchedules", {"app": "billing"}, NOBODY),
+    ("latermq.v1.Schedules/PruneSchedules", {"app": "billing"}, NOBODY),
     ("latermq.v1.Schedules/ListSchedules", {}, NOBODY),
     *((f"latermq.v1.Users/{name}", {"access_key": USER}, None) for name in (
         "CreateUser", "AlterUser", "GetUser", "RotateUser", "DeleteUser", "GrantRights",

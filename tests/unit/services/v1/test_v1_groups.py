@@ -7,6 +7,8 @@ import pytest
 
 from latermq_broker.engine.catalog.groups import PAIRS_AT_ONCE
 from latermq_broker.engine.state.model import Failure
+from latermq_broker.services.clients.session import ClientKind, Session
+from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2.definition_pb2 import Code
 from latermq_proto.latermq.v1 import group_pb2
 from support.v1_rig import V1Rig
@@ -231,3 +233,34 @@ def test_a_long_list_is_made_in_parts_between_which_others_have_their_turn(rig: 
     request = group_pb2.ListGroupsRequest(page_size=1_000)
     listed = rig.call(f"{GROUPS}/ListGroups", request, group_pb2.ListGroupsResponse).groups
     assert [each.progress.ready_count for each in listed] == [3] * (len(groups) - 1)
+
+
+def test_it_is_shown_which_services_share_a_topic(rig: V1Rig) -> None:
+    for client_id, service, group, is_there in (
+        ("c3", "billing", "billing", True),
+        ("c1", "billing", "billing", True),
+        ("c2", "module shop", "billing", True),
+        ("c4", "gone", "billing", False),
+        ("c5", "", "billing", True),
+        ("c6", "other", "another group", True),
+    ):
+        session = Session(
+            client_id=client_id, kind=ClientKind.PUSH_CONSUMER, group=group,
+            topics=frozenset({"orders"}), settings=v2.Settings(), language="PYTHON", version="",
+            seen_ms=rig.now_ms, peer=f"192.0.2.1:{client_id}", service=service,
+        )  # fmt: skip
+        rig.sessions.put(session)
+        if is_there:
+            rig.sessions.attach(client_id, rig.sessions.open_stream())
+    request = group_pb2.ListServicesRequest(group="billing")
+    answer = rig.call(f"{GROUPS}/ListServices", request, group_pb2.ListServicesResponse)
+    create(rig)
+    (topic,) = get(rig).group.services
+    assert list(answer.services) == [topic]
+    assert topic.topic == "orders"
+    assert [
+        (use.service, use.client_id, use.client_count, use.address) for use in topic.services
+    ] == [
+        ("billing", "c1", 2, "192.0.2.1:c1"),
+        ("module shop", "c2", 1, "192.0.2.1:c2"),
+    ]

@@ -280,3 +280,129 @@ def test_one_user_does_not_take_all_the_schedules_there_may_be() -> None:
         assert rig.engine.schedules.get("c").made_by == ""
     finally:
         rig.close()
+
+
+def declare(
+    rig: V1Rig, *names: str, app: str = "billing", worker: str = "w1", ends: bool = False
+) -> schedule_pb2.DeclareSchedulesResponse:
+    request = schedule_pb2.DeclareSchedulesRequest(app=app, worker=worker, names=names, ends=ends)
+    response = schedule_pb2.DeclareSchedulesResponse
+    return rig.call(f"{SCHEDULES}/DeclareSchedules", request, response)
+
+
+def prune(rig: V1Rig, **fields: Any) -> schedule_pb2.PruneSchedulesResponse:
+    request = schedule_pb2.PruneSchedulesRequest(**fields)
+    return rig.call(f"{SCHEDULES}/PruneSchedules", request, schedule_pb2.PruneSchedulesResponse)
+
+
+def put_by(rig: V1Rig, app: str, name: str) -> schedule_pb2.PutScheduleResponse:
+    schedule = schedule_pb2.Schedule(name=name, topic="reports", every_ms=MINUTE)
+    request = schedule_pb2.PutScheduleRequest(schedule=schedule, keep=True, app=app)
+    return rig.call(f"{SCHEDULES}/PutSchedule", request, schedule_pb2.PutScheduleResponse)
+
+
+def declarers(rig: V1Rig, name: str) -> tuple[dict[str, bool], bool]:
+    """Return whether each app runs, and whether the schedule is told of."""
+    schedule = ask(rig, "Get", name).schedule
+    running = {each.app: each.running for each in schedule.declarers}
+    assert not any(each.running and each.since_ms for each in schedule.declarers)
+    return running, schedule.undeclared_since_ms > 0
+
+
+def test_who_declares_a_schedule(rig: V1Rig) -> None:
+    put(rig, name="by-hand")
+    assert declarers(rig, "by-hand") == ({"": False}, False)
+    assert put_by(rig, "billing", "by-hand").HasField("before")
+    assert declarers(rig, "by-hand") == ({"": False, "billing": False}, False)
+    assert [each.app for each in put_by(rig, "billing", "old").schedule.declarers] == ["billing"]
+    assert declarers(rig, "old") == ({"billing": False}, False)
+    assert declare(rig, "old", "none").status.code == Code.OK
+    assert declarers(rig, "old") == ({"billing": True}, False)
+    put_by(rig, "shipping", "old")
+    assert declare(rig, ends=True).status.code == Code.OK
+    assert declarers(rig, "old") == ({"billing": False, "shipping": False}, False)
+    declare(rig, "old", app="shipping")
+    declare(rig, app="shipping", ends=True)
+    assert declarers(rig, "old") == ({"billing": False, "shipping": False}, True)
+    put(rig, name="old")  # by hand, but it was there
+    assert declarers(rig, "old") == ({"billing": False, "shipping": False}, True)
+
+
+def test_pruning(rig: V1Rig) -> None:
+    put(rig, name="by-hand")
+    for app, name in (
+        ("billing", "by-hand"), ("billing", "kept"), ("billing", "old"), ("billing", "shared"),
+        ("shipping", "shared"), ("shipping", "theirs"), ("billing", "runs"),
+    ):  # fmt: skip
+        put_by(rig, app, name)
+    declare(rig, "runs")
+    for app, name in (("billing", "old"), ("shipping", "theirs"), ("shipping", "shared")):
+        declare(rig, name, app=app, worker="w2")
+        declare(rig, app=app, worker="w2", ends=True)
+    put_by(rig, "billing", "unheard")
+    assert prune(rig, by_code=True).status.code == Code.BAD_REQUEST
+    assert not prune(rig, app="billing", dry_run=True, keep=["old"]).removed
+    about: dict[str, Any] = {"app": "billing", "keep": ["kept"], "by_code": True}
+    dry = prune(rig, dry_run=True, **about)
+    done = prune(rig, **about)
+    for answer in (dry, done):
+        assert answer.status.code == Code.OK
+        assert [each.name for each in answer.removed] == ["old", "unheard"]
+        assert [each.name for each in answer.kept] == ["by-hand", "runs", "shared"]
+        assert answer.removed[0].undeclared_since_ms
+    assert listed(rig)[0] == ["by-hand", "kept", "runs", "shared", "theirs"]
+    assert declarers(rig, "shared")[0] == {"shipping": False}
+    assert declarers(rig, "by-hand") == ({"": False}, False)
+    assert not prune(rig, idle_ms=MINUTE).removed
+    rig.advance(1_000)
+    pruned = prune(rig, idle_ms=1_000)
+    assert [each.name for each in pruned.removed] == ["shared", "theirs"]
+    assert listed(rig)[0] == ["by-hand", "kept", "runs"]
+
+
+@pytest.mark.parametrize(
+    ("app", "worker", "names", "text"),
+    [
+        ("", "w", (), "the app that declares schedules has no name"),
+        ("a", "", (), "the worker that declares schedules has no name"),
+        ("a\n", "w", (), "app 'a"),
+        ("a" * 256, "w", (), "1 to 255 printable"),
+        ("a", "w" * 256, (), "1 to 255 printable"),
+        ("a", "w", ("x",) * 10_001, "10001 schedules are named; at most 10000"),
+    ],
+)
+def test_declarations_that_are_refused(
+    rig: V1Rig, app: str, worker: str, names: tuple[str, ...], text: str
+) -> None:
+    refused = declare(rig, *names, app=app, worker=worker)
+    assert refused.status.code == Code.BAD_REQUEST
+    assert text in refused.status.message
+    if names:
+        assert text in prune(rig, keep=names).status.message
+    assert prune(rig, idle_ms=-1).status.code == Code.BAD_REQUEST
+
+
+def test_who_may_declare_and_prune() -> None:
+    """Nobody's word counts for a schedule that they may not send for."""
+    rig = AccessRig()
+    try:
+        rig.grant(Kind.TOPIC, "reports", Right.PUB)
+        root = rig.by("root", "the-secret-of-root")
+        for name, topic in (("report", "reports"), ("secret", "others")):
+            schedule = schedule_pb2.Schedule(name=name, topic=topic, every_ms=MINUTE)
+            put_it = schedule_pb2.PutScheduleRequest(schedule=schedule, app="billing")
+            rig.raw(f"{SCHEDULES}/PutSchedule", put_it.SerializeToString(), root)
+        mine = schedule_pb2.DeclareSchedulesRequest(
+            app="billing", worker="w", names=["report", "secret"]
+        )
+        rig.raw(f"{SCHEDULES}/DeclareSchedules", mine.SerializeToString(), rig.by())
+        assert rig.engine.declarations.running() == [("billing", "report")]
+        mine.ends = True
+        rig.raw(f"{SCHEDULES}/DeclareSchedules", mine.SerializeToString(), rig.by())
+        every = schedule_pb2.PruneSchedulesRequest()
+        data = rig.raw(f"{SCHEDULES}/PruneSchedules", every.SerializeToString(), rig.by())
+        pruned = schedule_pb2.PruneSchedulesResponse.FromString(data)
+        assert ([each.name for each in pruned.removed], list(pruned.kept)) == (["report"], [])
+        assert [each.name for each in rig.engine.schedules.table.all()] == ["secret"]
+    finally:
+        rig.close()
