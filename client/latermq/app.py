@@ -14,7 +14,6 @@ receiving, lets what is in hand finish for a grace, and gives the rest back unco
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
@@ -24,13 +23,14 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 from latermq._consuming.calling import BATCH_WAIT, Batch, batch_of
 from latermq._consuming.figures import ConsumerStats
 from latermq._consuming.keeping import check_lease_max
-from latermq._consuming.signals import asked_to_end
+from latermq._consuming.signals import until_signalled
 from latermq._values import arguments
 from latermq._values.settings import MATCH_ALL
 from latermq._values.tls import Tls
 from latermq._worker.calls import Function, Shape, shape_of
 from latermq._worker.clients import LoopClients
 from latermq._worker.declared import Attempts, Declared, Group, Topic, TopicKind, attempts_of
+from latermq._worker.declaring import Declaring
 from latermq._worker.health import Health
 from latermq._worker.listeners import (
     BatchDecorator,
@@ -46,6 +46,14 @@ from latermq._worker.listeners import (
 )
 from latermq._worker.rates import interval_of
 from latermq._worker.schedules import Missed, Schedule
+from latermq._worker.services import (
+    Serving,
+    check_app_name,
+    known_here,
+    maker_here,
+    service_of,
+    warn_of_others,
+)
 from latermq._worker.verdicts import Rules
 from latermq._worker.worker import Listening, Worker
 from latermq.backoff import RETRY_IN, Backoff, Kinds, WaitOf
@@ -64,6 +72,8 @@ class App:
     """Listeners, and the client through which they are called and sent to.
 
     Args:
+        name: of the service: what is named after a function begins with it ("billing-sweep"), and
+            other services see it. The same in all versions of one service; None: its module's.
         check_payloads: what a listener is sent is read again first, and refused by its field's name
             where it would not arrive as it is; False: half the work, and nobody is told.
         the others: as `connect`; nothing is opened before it is used.
@@ -77,10 +87,14 @@ class App:
         secret: str | None = None,
         tls: bool | Tls | None = None,
         check_payloads: bool = True,
+        name: str | None = None,
     ) -> None:
+        check_app_name(name)
         arguments.truth("check_payloads", check_payloads)
         arguments.not_blank("endpoint", endpoint, "leave it out for $LATERMQ_ENDPOINT")
         self.checks_payloads = check_payloads
+        self.name = name
+        self._service = partial(service_of, self, name, maker_here())
         self._connect = partial(connect, access_key=access_key, secret=secret, tls=tls)
         self._open: Callable[[], Client] = partial(self._connect, endpoint)
         self._clients = LoopClients()
@@ -107,7 +121,7 @@ class App:
 
         It is there until `close`, or until its loop is closed, as `asyncio.run` does at its end.
         """
-        return self._clients.here(lambda: self._open(), self._middleware)
+        return self._clients.here(lambda: self._open(), self._middleware, self._service)
 
     @property
     def middleware(self) -> Sequence[Middleware]:
@@ -347,30 +361,36 @@ class App:
         """
         self._declared.add_topic(Topic(name=name, kind=kind, queues=queues))
 
-    async def declare(self) -> list[str]:
+    async def declare(self, *, prune: bool = False) -> list[str]:
         """Have the broker's topics, groups and schedules be as the code says: make, alter them.
 
         A worker makes what is missing, too, when it starts; of what differs it only warns.
 
+        Args:
+            prune: remove the schedules that an app of this name declared and this code does not
+                have, but for those that a running worker, or another app, still declares.
         Returns:
             what was done, a line each.
         Raises:
             RequestError: the broker refuses: it cannot be altered so, or by this user.
             UnavailableError, RequestTimeoutError: no broker answers.
-            ValueError: a group's order cannot be altered.
+            ValueError: a group's order cannot be altered; or `prune`, and the app has no name.
         """
-        return await self._declare(self.client)
+        return await self._declare(self.client, prune=prune)
 
-    def declare_with(self, client: "sync.Client") -> list[str]:
+    def declare_with(self, client: "sync.Client", *, prune: bool = False) -> list[str]:
         """Have it as `declare` does, with a client for threads: in programs that do not await.
 
         Args:
             client: made by `latermq.sync.connect`; the app's own is not used.
         """
-        return client._loop.call(self._declare(client._client))
+        return client._loop.call(self._declare(client._client, prune=prune))
 
-    async def _declare(self, client: Client) -> list[str]:
-        return await self._declared.put(client.admin)
+    async def _declare(self, client: Client, *, prune: bool) -> list[str]:
+        arguments.truth("prune", prune)
+        if prune and self.name is None:
+            raise ValueError("prune needs App(name=…): others may have a module of this one's name")
+        return await self._declared.put(client.admin, self._service(), prune=prune)
 
     def move_to(self, endpoint: str) -> None:
         """Use another broker than the app was made with. Raises ValueError: it is in use."""
@@ -396,23 +416,11 @@ class App:
         Raises:
             RuntimeError: in another thread than the main one, which alone gets signals.
         """
-
-        async def serve() -> bool:
-            end, loop = asyncio.Event(), asyncio.get_running_loop()
-            with asked_to_end(partial(loop.call_soon_threadsafe, end.set)):
-                finished = await self.serve(
-                    end,
-                    grace=grace,
-                    concurrency=concurrency,
-                    health_file=health_file,
-                    health=health,
-                    declare=declare,
-                )
-            if not finished:  # `asyncio.run` would wait for threads of `asyncio.to_thread`
-                loop.set_default_executor(ThreadPoolExecutor(1))
-            return finished
-
-        return asyncio.run(serve())
+        serve = partial(
+            self.serve, grace=grace, concurrency=concurrency, health_file=health_file,
+            health=health, declare=declare,
+        )  # fmt: skip
+        return asyncio.run(until_signalled(serve))
 
     async def serve(
         self,
@@ -444,14 +452,18 @@ class App:
         arguments.span("grace", grace)
         if not self._listeners:
             raise ValueError("this app has no listeners")
-        listening = [each.listening for each in self._listeners]
-        prepare = partial(self._declared.prepare, self.client.admin, alter=declare)
-        worker = Worker(self.client, listening, prepare, concurrency)
+        client, listening = self.client, [each.listening for each in self._listeners]
+        declaring = Declaring(client.admin, self._service(), self._declared)
+        prepare = partial(declaring.begin, alter=declare)
+        worker = Worker(client, listening, prepare, concurrency)
+        serving = Serving(self, self._service(), client, listening, worker.consumers)
+        worker.begun = partial(warn_of_others, serving)
         try:
-            with served(self._listeners, worker.consumers):
+            with served(self._listeners, worker.consumers), known_here(serving):
                 async with Health(worker.trouble, health_file, health):
                     return await self._work(worker, end, grace, ready)
         finally:
+            await declaring.end()
             await self.close()
 
     async def _work(

@@ -25,6 +25,7 @@ from latermq._values.settings import (
     ClientKind,
     Profile,
 )
+from latermq._values.subscriptions import subscriptions
 from latermq._values.tls import Tls, tls_of
 from latermq._wire.transactions import Half
 from latermq.errors import ClosedError
@@ -72,6 +73,7 @@ class Client:
         self._connections = Connections(transport or chosen())
         self._producer: Producer | None = None
         self._producer_id = ""  # a new one
+        self._service = ""  # whose workers its push consumers are; "": of no app
         self._batching = batching
         self._now = now
         self._around = Around()
@@ -258,7 +260,7 @@ class Client:
             topics: one name, or names with their filters.
             tags: "a || b", "*" for all, or an `Sql`; for the one topic.
         """
-        session = self._session(ClientKind.SIMPLE_CONSUMER, group, _subscriptions(topics, tags))
+        session = self._session(ClientKind.SIMPLE_CONSUMER, group, subscriptions(topics, tags))
         consumer = SimpleConsumer(session, self._around)
         self._keep(consumer)
         return consumer
@@ -292,11 +294,11 @@ class Client:
             lease_max: how long a message stays with whoever it was handed to, at most 12 h; then it
                 comes again. None: as long as the broker renews, 3 h since it was received.
         """
-        subscriptions = _subscriptions(topics, tags)
+        filters = subscriptions(topics, tags)
         arguments.name_of("group", group)
         kind = ClientKind.SIMPLE_CONSUMER if broadcast else ClientKind.PUSH_CONSUMER
         consumer = (BroadcastConsumer if broadcast else PushConsumer)(
-            lambda: self._session(kind, group, subscriptions),
+            lambda: self._session(kind, group, filters),
             self._around,
             concurrency=concurrency,
             cached_count_max=cached_count_max,
@@ -433,6 +435,7 @@ class Client:
             access_point=self._endpoints,
             namespace=self._namespace,
             group=group,
+            service=self._service if kind is ClientKind.PUSH_CONSUMER else "",
             topics=dict(topics),
             request_timeout=self._request_timeout,
             credentials=self._credentials,
@@ -485,16 +488,3 @@ def connect(
         transport=chosen(transport or os.environ.get(TRANSPORT_VARIABLE), tls_of(tls)),
         batching=batching,
     )
-
-
-def _subscriptions(topics: str | Mapping[str, str], tags: str) -> dict[str, str]:
-    arguments.text("tags", tags)
-    if isinstance(topics, str):
-        arguments.name_of("topics", topics)
-        return {topics: tags}
-    if not isinstance(topics, Mapping):
-        raise arguments.wrong("topics", "a str, or a mapping of names to filters", topics)
-    arguments.text_mapping("topics", topics)
-    if tags != MATCH_ALL:
-        raise ValueError("give the filters with the topics")
-    return dict(topics)

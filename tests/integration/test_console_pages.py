@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from datetime import timedelta
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 import latermq
 from latermq import admin
 from latermq_console.reading import findings, watch
-from latermq_proto.latermq.v1 import limit_pb2
+from latermq_proto.latermq.v1 import limit_pb2, schedule_pb2
 from support import console_story as shop
 from support import wire_requests
 from support.broker_process import BrokerProcess
@@ -234,6 +235,35 @@ async def test_a_group_that_nobody_works_for_is_found(
         await take(mq, name, 1)
         page = await visitor.until("/", f"{name} falls behind: 2 messages ready")
         assert "Nothing was acknowledged in the last minute; the oldest waits for" in page
+
+
+async def test_what_no_code_has_any_more_and_services_that_share_a_group(
+    endpoint: str, name: str
+) -> None:
+    async with AsyncExitStack() as stack:
+        _, visitor = await stack.enter_async_context(visiting(endpoint))
+        mq = await stack.enter_async_context(latermq.connect(endpoint))
+        schedule = schedule_pb2.Schedule(name=name, topic=name, every_ms=3_600_000)
+        put = schedule_pb2.PutScheduleRequest(schedule=schedule, app="billing")
+        runs = schedule_pb2.DeclareSchedulesRequest(app="billing", worker="w", names=[name])
+        services = mq.admin.schedules
+        await mq.admin.call(services.PutSchedule, put)
+        await mq.admin.call(services.DeclareSchedules, runs)
+        await visitor.until("/schedules", name)
+        assert "declared by no running worker" not in visitor.page
+        runs.ends = True
+        await mq.admin.call(services.DeclareSchedules, runs)
+        await visitor.until("/schedules", "declared by no running worker since")
+        prune = schedule_pb2.PruneSchedulesRequest(app="billing")
+        await mq.admin.call(services.PruneSchedules, prune)
+        await visitor.until("/schedules", "No schedules")
+        await shop.make_groups(endpoint, name)
+        for service in ("billing", "shipping"):
+            client = await stack.enter_async_context(latermq.connect(endpoint))
+            client._service = service
+            await client.push_consumer(name, group=name).start()
+        page = await visitor.until(f"/groups/{name}", f"Several services share {name}")
+        assert "<code>shipping</code> (1 client)" in page
 
 
 async def test_schedules_are_paused_resumed_and_removed(endpoint: str, name: str) -> None:

@@ -19,7 +19,7 @@ from latermq._values.endpoints import Endpoints
 from latermq.errors import LaterMQError, UnavailableError
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2 import service_pb2 as rpc
-from latermq_proto.latermq.v1 import failure_pb2
+from latermq_proto.latermq.v1 import failure_pb2, group_pb2
 
 OK = v2.Status(code=v2.OK, message="OK")
 
@@ -208,6 +208,10 @@ class ScriptedTransport:
             "Heartbeat": (
                 rpc.HeartbeatRequest,
                 lambda _, status: rpc.HeartbeatResponse(status=status),
+            ),
+            "ListServices": (
+                group_pb2.ListServicesRequest,
+                lambda _, status: group_pb2.ListServicesResponse(status=status),
             ),
             "NotifyClientTermination": (
                 rpc.NotifyClientTerminationRequest,

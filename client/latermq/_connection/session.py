@@ -65,6 +65,11 @@ class Connections:
             self._open[endpoints] = transport
         return transport
 
+    @property
+    def present(self) -> tuple[Endpoints, ...]:
+        """Return the brokers that were called and are not away."""
+        return tuple(each for each in self._open if not self.outages.away(each))
+
     async def close(self) -> None:
         for transport in self._open.values():
             await transport.close()
@@ -269,8 +274,9 @@ class Session:
             self.tasks.start(self._follow_routes(), "latermq routes")
         if endpoints not in self._streams:
             transport = self._connections.to(endpoints)
+            service = wire.service_headers(self.profile)
             stream = Telemetry(
-                lambda: transport.bidi_stream(wire.TELEMETRY, self._headers.next(())),
+                lambda: transport.bidi_stream(wire.TELEMETRY, self._headers.next(service)),
                 lambda: wire.settings_command(self.profile),
                 lambda settings: self._adopt(endpoints, settings),
                 lambda request: self._asked(endpoints, request),

@@ -4,8 +4,10 @@ import asyncio
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import Any, Final
 
@@ -87,6 +89,19 @@ def asked_to_end(end: Callable[[], object]) -> Iterator[None]:
         yield
     finally:
         asked.leave()
+
+
+async def until_signalled(serve: Callable[[asyncio.Event], Awaitable[bool]]) -> bool:
+    """Serve until `asked_to_end` says so; return what `serve` does: whether all was finished.
+
+    Raises RuntimeError: as `asked_to_end`.
+    """
+    end, loop = asyncio.Event(), asyncio.get_running_loop()
+    with asked_to_end(partial(loop.call_soon_threadsafe, end.set)):
+        finished = await serve(end)
+    if not finished:  # `asyncio.run` would wait for threads of `asyncio.to_thread`
+        loop.set_default_executor(ThreadPoolExecutor(1))
+    return finished
 
 
 @contextmanager

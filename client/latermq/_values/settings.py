@@ -36,6 +36,7 @@ class Profile:
     Fields:
         topics: name to tag filter; for a producer the names count.
         group: "" for a producer.
+        service: the app whose worker it is; "": no app's.
     """
 
     kind: ClientKind
@@ -43,6 +44,7 @@ class Profile:
     access_point: Endpoints
     namespace: str = ""
     group: str = ""
+    service: str = ""
     topics: dict[str, str] = field(default_factory=dict)
     request_timeout: timedelta = REQUEST_TIMEOUT
     credentials: Credentials | None = None

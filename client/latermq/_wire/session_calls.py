@@ -34,6 +34,7 @@ TELEMETRY: Final = f"{SERVICE}/Telemetry"
 HEARTBEAT: Final = f"{SERVICE}/Heartbeat"
 NOTIFY_TERMINATION: Final = f"{SERVICE}/NotifyClientTermination"
 
+SERVICE_HEADER: Final = "x-latermq-service"  # ours: the broker tells who shares a group's topic
 OF_ALL_CLIENTS: Final = (  # headers
     ("x-mq-language", LANGUAGE),
     ("x-mq-client-version", f"latermq-{__version__}"),
@@ -291,6 +292,13 @@ def ask_termination(profile: Profile) -> bytes:
     if profile.group:
         request.group.CopyFrom(resource_of(profile, profile.group))
     return request.SerializeToString()
+
+
+def service_headers(profile: Profile) -> Headers:
+    """Return what a telemetry stream says beside the client's headers: whose worker it is."""
+    if not profile.service:
+        return ()
+    return ((SERVICE_HEADER, profile.service.encode("ascii", "backslashreplace").decode()),)
 
 
 class ClientHeaders:

@@ -47,8 +47,13 @@ class LoopClients:
         with self._lock:
             return tuple(self._clients.values())
 
-    def here(self, make: Callable[[], Client], middleware: Sequence[Middleware]) -> Client:
-        """Return the client of the running loop, made on first use."""
+    def here(
+        self,
+        make: Callable[[], Client],
+        middleware: Sequence[Middleware],
+        service: Callable[[], str],
+    ) -> Client:
+        """Return the client of the running loop, made on first use; its workers are `service`'s."""
         loop = _running()
         with self._lock:
             client = self._clients.get(loop)
@@ -56,6 +61,7 @@ class LoopClients:
                 return client
             self._drop_over()
             client = self._clients.pop(None, None) or self._made(make, middleware)
+            client._service = service()
             self._clients[loop] = client
             return client
 

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from latermq._values import arguments
 from latermq._values.settings import REQUEST_TIMEOUT
-from latermq._worker.schedules import Schedule, put_schedule
+from latermq._worker.schedules import Schedule, prune_schedules, put_schedule
 from latermq.admin import AsyncAdmin, backoff_message, read_backoff
 from latermq.backoff import FIFO_RETRY, Backoff
 from latermq.errors import (
@@ -147,9 +147,11 @@ class Declared:
         self.check_schedule(schedule.name)
         self.schedules[schedule.name] = schedule
 
-    async def prepare(self, admin: AsyncAdmin, *, alter: bool) -> None:
+    async def prepare(self, admin: AsyncAdmin, app: str, *, alter: bool) -> None:
         """Make what is missing; alter what differs, or warn of it. Tells the log what was done.
 
+        Args:
+            app: whose code has it.
         Raises:
             UnavailableError: no broker answers; soon, though every other call may take longer.
             RequestError: the broker refuses; where nothing is to be altered it may.
@@ -164,7 +166,7 @@ class Declared:
             log.info("topics and groups are not compared with the code's: %s", error)
         for schedule in self.schedules.values():
             try:
-                done, differs = await put_schedule(admin, schedule, alter=alter)
+                done, differs = await put_schedule(admin, schedule, app, alter=alter)
             except NOT_TOLD as error:
                 if alter:
                     raise
@@ -175,11 +177,17 @@ class Declared:
             if differs:
                 log.warning("%s; %s", differs, HINT)
 
-    async def put(self, admin: AsyncAdmin) -> list[str]:
-        """Make what is missing, alter what differs; say what was done. Raises what a call does."""
+    async def put(self, admin: AsyncAdmin, app: str, *, prune: bool) -> list[str]:
+        """Make what is missing, alter what differs; say what was done. Raises what a call does.
+
+        Args:
+            prune: remove schedules that the app declared before and does no more.
+        """
         done = await self._each(admin, alter=True)
         for schedule in self.schedules.values():
-            done.append((await put_schedule(admin, schedule, alter=True))[0])
+            done.append((await put_schedule(admin, schedule, app, alter=True))[0])
+        if prune:
+            done += await prune_schedules(admin, app, self.schedules)
         return [line for line in done if line]
 
     async def _each(self, admin: AsyncAdmin, *, alter: bool) -> list[str]:

@@ -271,9 +271,9 @@ class Ticking:
     def __call__(self, function: Callable[..., Any]) -> Listener[Any]: ...
 
     def __call__(self, function: Any) -> Listener[Any]:
-        name = self._name or (
-            function.__name__ if isinstance(function, Listener) else name_of(function)
-        )
+        own = function.__name__ if isinstance(function, Listener) else name_of(function)
+        # A function's name has no "-": those of two apps never make one.
+        name = self._name or (own if self._app.name is None else f"{self._app.name}-{own}")
         self._app._declared.check_schedule(name)
         listener = function if isinstance(function, Listener) else self._listener(function, name)
         message = self._message(listener)

@@ -72,14 +72,18 @@ class Schedule:
         return asked
 
 
-async def put_schedule(admin: AsyncAdmin, schedule: Schedule, *, alter: bool) -> tuple[str, str]:
+async def put_schedule(
+    admin: AsyncAdmin, schedule: Schedule, app: str, *, alter: bool
+) -> tuple[str, str]:
     """Make a schedule that is not there, alter one that differs if that is asked.
 
+    Args:
+        app: whose code has it.
     Returns:
         What was done, and what is left otherwise than the code has it; "" for neither.
     """
     wanted = schedule.wanted()
-    request = schedule_pb2.PutScheduleRequest(schedule=wanted, keep=not alter)
+    request = schedule_pb2.PutScheduleRequest(schedule=wanted, keep=not alter, app=app)
     put = await admin.call(admin.schedules.PutSchedule, request)
     what = f"schedule {schedule.name}"
     if not put.HasField("before"):
@@ -87,7 +91,30 @@ async def put_schedule(admin: AsyncAdmin, schedule: Schedule, *, alter: bool) ->
     differences = "; ".join(_differences(put.differences, wanted, put.before))
     if not differences:
         return "", ""
-    return (f"{what} altered: {differences}", "") if alter else ("", f"{what}: {differences}")
+    if alter:
+        return f"{what} altered: {differences}", ""
+    others = ", ".join(_others(put.before, app))
+    return "", f"{what}: {differences}{f'; {others} declares it, too' if others else ''}"
+
+
+async def prune_schedules(admin: AsyncAdmin, app: str, names: Collection[str]) -> list[str]:
+    """Remove schedules that the app declared and has no more; say what was done, a line each."""
+    request = schedule_pb2.PruneSchedulesRequest(app=app, keep=names, by_code=True)
+    pruned = await admin.call(admin.schedules.PruneSchedules, request)
+    done = [f"schedule {each.name} removed: {app} declares it no more" for each in pruned.removed]
+    for each in pruned.kept:
+        others = ", ".join(_others(each, app)) or "somebody by hand"
+        if any(claim.app == app and claim.running for claim in each.declarers):
+            others = f"a running worker of {app}"
+        done.append(f"schedule {each.name} kept: {others} has it")
+    return done
+
+
+def _others(schedule: schedule_pb2.Schedule, app: str) -> Iterator[str]:
+    """Name who else declares it; nobody does of one that was made by hand."""
+    for each in schedule.declarers:
+        if each.app not in ("", app):
+            yield each.app
 
 
 def _differences(
@@ -134,13 +161,15 @@ def _without_time(function: Function, *, waits: bool) -> Function:
     def plainly(*_: datetime) -> Any:
         return function()
 
-    made = awaited if waits else plainly
+    made: Any = awaited if waits else plainly
+    made.__wrapped__ = function
     for name in ("__module__", "__qualname__", "__doc__"):
         setattr(made, name, getattr(function, name, None) or getattr(made, name))
     made.__name__ = name_of(function)
     returns = getattr(called(function), "__annotations__", {}).get("return")
     made.__annotations__ = {"return": returns}
-    return made
+    without: Function = made
+    return without
 
 
 def _text_of(tick: datetime) -> bytes:

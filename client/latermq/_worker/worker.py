@@ -77,6 +77,7 @@ class Worker:
         prepare: Callable[[], Awaitable[None]],
         concurrency: int | None = None,
     ) -> None:
+        self.begun: Callable[[], Awaitable[None]] | None = None  # called when all of them receive
         self._client = client
         self._prepare = prepare
         self._pools: list[ThreadPoolExecutor] = []
@@ -145,6 +146,8 @@ class Worker:
     async def _start(self) -> None:
         await _once_there(self._prepare)
         await asyncio.gather(*(_once_there(each.start) for each in self._consumers))
+        if self.begun is not None:
+            await self.begun()
 
     def _consumer(self, listener: Listening, concurrency: int | None) -> PushConsumer:
         count = listener.concurrency if concurrency is None else concurrency

@@ -45,8 +45,9 @@ class KafkaApp(App):
         access_key: str | None = None,
         secret: str | None = None,
         tls: bool | Tls | None = None,
+        name: str | None = None,
     ) -> None:
-        super().__init__(endpoint, access_key=access_key, secret=secret, tls=tls)
+        super().__init__(endpoint, access_key=access_key, secret=secret, tls=tls, name=name)
         self._of_consumers = {**kafka, **(consumer or {})}
         settings_of(self._of_consumers, "")
         self._republisher = Republisher({**kafka, **(producer or {})})

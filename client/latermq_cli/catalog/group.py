@@ -302,6 +302,15 @@ def show(name: str, endpoint: str, as_json: bool) -> None:
             f"  filters       differ on {plain(unequal.topic)}: {filters}; each gets what "
             "it wants, and a slow one holds the others up"
         )
+    for each in settings.services:
+        if len(each.services) > 1:
+            uses = ", ".join(
+                f"{plain(use.service)} ({counted(use.client_count, 'client')})"
+                for use in each.services
+            )
+            click.echo(
+                f"  services      {uses} share {plain(each.topic)}: each message goes to one"
+            )
     click.echo()
     if not topics:
         click.echo("it has read no topic yet")

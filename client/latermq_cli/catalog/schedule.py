@@ -1,6 +1,6 @@
-"""`latermq schedule`: list, show, create, pause, resume, remove, run-now."""
+"""`latermq schedule`: list, show, create, pause, resume, remove, prune, run-now."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import click
@@ -120,7 +120,10 @@ def create(
 @watch_option
 @broker_options
 def list_(limit: int, endpoint: str, as_json: bool) -> None:
-    """List the schedules: when each ticks next, and when it did last."""
+    """List the schedules: when each ticks next, and when it did last.
+
+    Below them those that an app's code had and that none of its running workers declares any more.
+    """
     with Connection(endpoint) as broker:
         entries, more = broker.pages(
             broker.schedules.ListSchedules, schedule_pb2.ListSchedulesRequest(), "schedules", limit
@@ -140,6 +143,11 @@ def list_(limit: int, endpoint: str, as_json: bool) -> None:
         Column("TICKS", right=True),
     )
     print_table(columns, [_row(each) for each in entries])
+    idle = [each for each in entries if each.undeclared_since_ms]
+    for each in idle:
+        click.echo(f"{plain(each.name)}: {_idle(each)}")
+    if idle:
+        click.echo("`latermq schedule prune` removes what no code has any more")
     if more:
         click.echo(f"… more than {limit:,}; raise --limit to see them")
 
@@ -168,6 +176,7 @@ def show(name: str, endpoint: str, as_json: bool) -> None:
         ("ticks", [f"{entry.ticks:,}"]),
         ("missed", [schedule_pb2.Schedule.Missed.Name(entry.missed).lower()]),
         ("created", [format_instant(entry.created_at_ms)]),
+        ("declared", _declared(entry)),
         ("tag", [entry.tag] if entry.tag else []),
         ("keys", entry.keys),
         ("group", [entry.message_group] if entry.message_group else []),
@@ -216,6 +225,57 @@ def remove(name: str, yes: bool, endpoint: str, as_json: bool) -> None:
         click.echo(f"schedule {plain(name)} removed")
 
 
+@schedule.command(
+    epilog=example(
+        "latermq schedule prune --dry-run",
+        "latermq schedule prune --app billing --idle 1d --yes",
+    )
+)
+@click.option("--app", type=text, default="", metavar="NAME", help="Of this app alone [any].")
+@click.option(
+    "--idle", type=duration, default="0s", show_default=True, metavar="DURATION",
+    help="Only those that no running worker has declared for so long.",
+)  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Only list what would be removed.")
+@yes_option
+@broker_options
+def prune(app: str, idle: int, dry_run: bool, yes: bool, endpoint: str, as_json: bool) -> None:
+    """Remove the schedules that no running worker declares any more.
+
+    Those are what is left of a schedule that was renamed or taken out of the code, and all those of
+    an app whose workers are stopped: its next worker makes them anew. One that was made by hand, or
+    declared by an app without a worker, stays; with --app, one that another app declared, too. Asks
+    first, unless --yes.
+    """
+    request = schedule_pb2.PruneSchedulesRequest(app=app, idle_ms=idle, dry_run=True)
+    with Connection(endpoint) as broker:
+        pruned = broker.call(broker.schedules.PruneSchedules, request)
+        if pruned.removed and not dry_run:
+            if not as_json and not yes:
+                _print_pruned(pruned.removed)
+            names = ", ".join(plain(each.name) for each in pruned.removed)
+            confirmed(f"Remove {names}?", yes=yes)
+            request.dry_run = False
+            pruned = broker.call(broker.schedules.PruneSchedules, request)
+    if as_json:
+        removed = [_listed(each) for each in pruned.removed]
+        print_json({"schedules": removed, "removed": not dry_run})
+        return
+    if not pruned.removed:
+        click.echo("nothing to prune: each schedule is declared by a running worker, or stays")
+        return
+    if dry_run:
+        _print_pruned(pruned.removed)
+        return
+    for each in pruned.removed:
+        click.echo(f"schedule {plain(each.name)} removed")
+
+
+def _print_pruned(entries: Iterable[Any]) -> None:
+    for each in entries:
+        click.echo(f"schedule {plain(each.name)}: {_idle(each)}")
+
+
 @schedule.command("run-now", epilog=example("latermq schedule run-now report"))
 @_NAME
 @broker_options
@@ -249,6 +309,31 @@ def _print_one(entry: Any, as_json: bool) -> None:
         return
     next_at = _paused(entry) if entry.paused else f"next at {format_due(entry.next_at_ms)}"
     click.echo(f"schedule {plain(entry.name)}: {plain(_when(entry))}, {plain(next_at)}")
+
+
+def _idle(entry: Any) -> str:
+    """Say since when no running worker declares it, and whose it was."""
+    apps = ", ".join(each.app for each in entry.declarers if each.app)
+    if not entry.undeclared_since_ms:
+        return f"declared by {plain(apps)}, without a worker"
+    since = format_instant(entry.undeclared_since_ms)
+    return f"declared by no running worker since {since} (of {plain(apps)})"
+
+
+def _declared(entry: Any) -> list[str]:
+    """Say who declares it; nothing where nobody is known to."""
+    lines = []
+    for each in entry.declarers:
+        if not each.app:
+            lines.append("by hand")
+        elif each.running:
+            lines.append(f"by {each.app}, of which a worker runs")
+        elif each.since_ms:
+            since = format_instant(each.since_ms)
+            lines.append(f"by {each.app}, of which no worker runs since {since}")
+        else:
+            lines.append(f"by {each.app}, without a worker")
+    return lines
 
 
 def _paused(entry: Any) -> str:

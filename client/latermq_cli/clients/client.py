@@ -179,6 +179,7 @@ def _facts(client: client_pb2.Client, now_ms: int) -> list[tuple[str, Any]]:
         ("group", plain(client.group)),
         ("topics", ", ".join(map(plain, client.topics))),
         ("language", plain(f"{client.language} {client.version}".strip())),
+        ("service", plain(client.service)),
         ("address", plain(client.address)),
         ("user", plain(client.user)),
     ]

@@ -11,6 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from latermq_broker.catalog.schedules import Schedule
 from latermq_cli.connection.connection import checked_endpoint
 from latermq_cli.root import latermq
 from latermq_cli.terminal.commands import CommandGroup, RootGroup
@@ -278,6 +279,7 @@ def test_what_takes_away_for_good_is_this() -> None:
         "pending cancel",
         "dead drop",
         "schedule remove",
+        "schedule prune",
     }
 
 
@@ -285,8 +287,13 @@ def test_what_takes_away_for_good_is_this() -> None:
 def test_what_takes_away_for_good_wants_a_yes(rig: CliRig, words: tuple[str, ...]) -> None:
     """Asked at a terminal; where there is none only --yes is one."""
     rig.die("m-1")
+    rig.engine.schedules.put(
+        Schedule(name="old", topic="orders", every_ms=60_000), rig.now_ms, app="billing"
+    )
+    rig.engine.declarers.declare("billing", "worker", ["old"], rig.now_ms)
+    rig.engine.declarers.end("billing", "worker", rig.now_ms)
     more = {"group reset": ["billing", "--topic", "orders", "--to", "now"]}
-    more |= {"topic delete": ["orders"], "dead drop": ["billing", "--all"]}
+    more |= {"topic delete": ["orders"], "dead drop": ["billing", "--all"], "schedule prune": []}
     wanted = [*words, *more.get(" ".join(words), ["billing"])]
     line = rig.refused(*wanted)
     assert line.startswith("latermq: ")
@@ -296,4 +303,5 @@ def test_what_takes_away_for_good_wants_a_yes(rig: CliRig, words: tuple[str, ...
     assert "Do not ask. Needed where stdin is not a terminal." in help_text
     rig.ok("topic", "show", "orders")
     rig.ok("group", "show", "billing")
+    rig.ok("schedule", "show", "old")
     assert "m-1" in rig.ok("dead", "list", "billing")

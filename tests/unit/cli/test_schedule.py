@@ -1,9 +1,10 @@
-"""`latermq schedule`: create, list, show, pause, resume, run-now, remove."""
+"""`latermq schedule`: create, list, show, pause, resume, run-now, remove, prune."""
 
 from collections.abc import Iterator
 
 import pytest
 
+from latermq_broker.catalog.schedules import Schedule
 from support.cli_rig import CliRig
 
 
@@ -86,3 +87,47 @@ def test_one_that_failed(rig: CliRig) -> None:
     assert " failed " in rig.ok("schedule", "list")
     shown = rig.ok("schedule", "show", "sweep")
     assert "paused by the broker: topic not found: sweeps" in shown
+
+
+def by(rig: CliRig, app: str, *names: str) -> None:
+    """Have an app declare schedules, and its worker run and end."""
+    for name in names:
+        wanted = Schedule(name=name, topic="sweeps", every_ms=60_000)
+        rig.engine.schedules.put(wanted, rig.now_ms, app=app)
+    rig.engine.declarers.declare(app, "worker", names, rig.now_ms)
+
+
+def test_those_that_no_code_has_any_more(rig: CliRig) -> None:
+    rig.ok(*SWEEP)
+    by(rig, "billing", "old", "older")
+    by(rig, "module shop", "theirs")
+    assert "declared" not in rig.ok("schedule", "list")
+    assert "declared    by hand\n" in rig.ok("schedule", "show", "sweep")
+    assert "declared    by billing, of which a worker runs\n" in rig.ok("schedule", "show", "old")
+    assert "nothing to prune" in rig.ok("schedule", "prune", "--yes")
+    for app in ("billing", "module shop"):
+        rig.engine.declarers.end(app, "worker", rig.now_ms)
+    listed = rig.ok("schedule", "list")
+    assert "\nold: declared by no running worker since 20" in listed
+    assert "`latermq schedule prune` removes" in listed
+    assert "sweep: declared" not in listed
+    entries = {each["name"]: each for each in rig.json("schedule", "list")["schedules"]}
+    assert entries["old"]["undeclared_since_ms"]
+    assert entries["old"]["declarers"][0]["app"] == "billing"
+    assert not entries["sweep"]["undeclared_since_ms"]
+    shown = rig.ok("schedule", "show", "theirs")
+    assert "declared    by module shop, of which no worker runs since 20" in shown
+    dry = rig.ok("schedule", "prune", "--app", "billing", "--dry-run")
+    assert [line.partition(":")[0] for line in dry.splitlines()] == [
+        "schedule old", "schedule older",
+    ]  # fmt: skip
+    assert "(of billing)" in dry
+    assert "pass --yes" in rig.refused("schedule", "prune")
+    assert "nothing to prune" in rig.ok("schedule", "prune", "--idle", "1h", "--yes")
+    pruned = rig.ok("schedule", "prune", "--app", "billing", "--yes")
+    assert pruned == "schedule old removed\nschedule older removed\n"
+    pruned_json = rig.json("schedule", "prune", "--yes")
+    assert pruned_json["removed"] is True
+    assert [each["name"] for each in pruned_json["schedules"]] == ["theirs"]
+    assert [each["name"] for each in rig.json("schedule", "list")["schedules"]] == ["sweep"]
+    assert "'soon' is not a duration" in rig.refused("schedule", "prune", "--idle", "soon")

@@ -8,6 +8,7 @@ import pytest
 
 from latermq_broker.config.config import DeliveryConfig
 from latermq_broker.engine.state.model import Failure
+from latermq_broker.services.clients.session import ClientKind, Session
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from latermq_text.durations import format_exact
 from support.cli_rig import CliRig
@@ -203,6 +204,26 @@ def test_a_group_whose_consumers_filter_differently_says_so(rig: CliRig) -> None
     (unequal,) = rig.json("group", "show", "billing")["unequal_filters"]
     assert unequal["topic"] == "orders"
     assert unequal["filters"][0] == {"expression": "b", "client_count": 2}
+
+
+def test_a_group_whose_topic_is_shared_by_two_services_says_so(rig: CliRig) -> None:
+    rig.ok("group", "create", "billing")
+    for client_id, service in (("c1", "billing"), ("c2", "shop\x1b"), ("c3", "billing")):
+        session = Session(
+            client_id=client_id, kind=ClientKind.PUSH_CONSUMER, group="billing",
+            topics=frozenset({"orders"}), settings=definition_pb2.Settings(), language="PYTHON",
+            version="", seen_ms=rig.now_ms, service=service,
+        )  # fmt: skip
+        rig.sessions.put(session)
+        rig.sessions.attach(client_id, rig.sessions.open_stream())
+        shown = rig.ok("group", "show", "billing")
+        assert ("services" in shown) == (client_id != "c1")
+    assert "services      billing (2 clients), shop" in shown
+    assert "share orders: each message goes to one" in shown
+    assert "\x1b" not in shown
+    (topic,) = rig.json("group", "show", "billing")["services"]
+    assert [use["client_count"] for use in topic["services"]] == [2, 1]
+    assert "service   billing" in rig.ok("client", "show", "c1")
 
 
 def test_a_fifo_group_is_made_as_rocketmq_has_them(rig: CliRig) -> None:

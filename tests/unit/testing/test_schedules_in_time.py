@@ -131,3 +131,45 @@ async def test_what_the_broker_refuses_ends_the_worker(latermq_time: HeldBroker)
     with pytest.raises(latermq.errors.RequestError, match="bad minute"):
         async with latermq_time.working(app):
             pass
+
+
+async def test_a_schedule_that_the_code_has_no_more(latermq_time: HeldBroker) -> None:
+    def version(name: str) -> latermq.App:
+        app = latermq.App(name="billing")
+
+        @app.every("1h", name=name)
+        async def sweep() -> None: ...
+
+        return app
+
+    def told() -> dict[str, bool]:
+        return {each.name: bool(each.undeclared_since_ms) for each in schedules(latermq_time)}
+
+    async with latermq_time.working(version("old")):
+        await latermq_time.advance("10m")
+        assert told() == {"old": False}
+        async with latermq_time.working(version("new")):
+            await latermq_time.advance("10m")
+            assert told() == {"new": False, "old": False}
+            with latermq_time.using(version("new")) as app:
+                (kept,) = await app.declare(prune=True)
+                assert kept == "schedule old kept: a running worker of billing has it"
+        assert told() == {"new": True, "old": False}
+    ended = latermq_time.now()
+    (_, old) = schedules(latermq_time)
+    assert old.undeclared_since_ms == ended.timestamp() * 1_000
+    app = version("new")
+    other = latermq.App(name="shipping")
+    other.schedule("new", "new", every="1h")
+    other.schedule("theirs", "new", every="1h")
+    with latermq_time.using(other):
+        assert await other.declare() == ["schedule theirs made: every 1h"]
+    with latermq_time.using(app):
+        assert await app.declare(prune=True) == [
+            "schedule old removed: billing declares it no more"
+        ]
+    with latermq_time.using(latermq.App(name="billing")) as app:
+        assert await app.declare(prune=True) == ["schedule new kept: shipping has it"]
+    assert told() == {"new": False, "theirs": False}  # without a worker
+    request = schedule_pb2.PruneSchedulesRequest()
+    assert not latermq_time.call(AsyncAdmin.schedules.PruneSchedules, request).removed
