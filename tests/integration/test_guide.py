@@ -179,12 +179,13 @@ def test_a_schedule_is_led_by_the_page_s_commands(latermq_broker: BrokerProcess)
     shown: dict[str, list[str]] = {}
     for words in commands(GUIDE / "schedules.md"):
         shown.setdefault(words[1], []).append(said(words))
-    verbs = ["list", "create", "show", "pause", "resume", "run-now", "remove"]
+    verbs = ["list", "create", "show", "pause", "resume", "run-now", "remove", "prune"]
     assert sorted(shown) == sorted(verbs)
     assert "0 7 * * 1-5" in shown["show"][0]
     assert "0 7 * * 1-5" in shown["list"][0]
     assert "paused" in shown["pause"][0]
     assert "paused" not in shown["resume"][0]
+    assert "nothing to prune" in shown["prune"][0]
     assert [each.body for each in latermq_broker.sent("reports")] == [b'{"kind": "all"}']
     assert "no schedules" in said(["schedule", "list"])
 
