@@ -8,6 +8,7 @@ stands for a priority: the highest first, but for the share of each lower one.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Final
 
@@ -29,7 +30,7 @@ from latermq_broker.engine.receive.repeated_replies import RepeatedReplies
 from latermq_broker.engine.receive.unread import Look, Wishes, look
 from latermq_broker.engine.state.model import Delivered, Group, ReceiveRequest, Topic
 from latermq_broker.engine.state.state import EngineState, Subscription
-from latermq_broker.errors import CorruptRecordError, StoreFullError
+from latermq_broker.errors import CorruptRecordError, StoreBusyError, StoreFullError
 from latermq_broker.store.derived.consume_queue import ConsumeQueue
 from latermq_broker.store.log.read_ahead import read_ahead
 from latermq_broker.store.records.catalog_records import (
@@ -79,7 +80,7 @@ class Lanes:
         receive = Receive(request, group, subscription, wishes, reply_budget, scan_budget, now_ms)
         taken: list[Delivery] = self._replies.again(receive) if request.attempt_id else []
         if taken:
-            return self._deliver(receive, taken, topic)
+            return self._deliver(receive, taken, topic, again=True)
         if group.lite_parent:
             return self._deliver(receive, self._lite.receive(receive, request.lite_keys), topic)
         mine: dict[int, bool] = {}
@@ -308,21 +309,35 @@ class Lanes:
         taken: list[Delivery],
         topic: Topic,
         known: Mapping[int, Record] = _NONE,
+        *,
+        again: bool = False,
     ) -> list[Delivered]:
-        """Read what was leased, to be delivered; `known`: records read already, by position."""
+        """Read the messages that were leased; `known`: records read already, by position.
+
+        Those behind the first whose file cannot be mapped now are given back, uncounted, unless
+        their client may hold them from a reply before, `again`.
+        Raises StoreBusyError: of that reply, or where no message could be read.
+        """
         state = self._state
         internal, tell = topic.internal, state.leases.deliveries.tell
         spans = ((delivery.position, delivery.length) for delivery in taken)
         read_ahead(state.store.log, spans, known)
         delivered: list[Delivered] = []
         leased: list[int] | None = [] if receive.request.attempt_id else None
-        for delivery in taken:
+        for index, delivery in enumerate(taken):
             id, generation, attempt, queue_id, offset, position, deadline_ms = tell(delivery)
             try:
                 record = known.get(position) or state.read(position)
             except CorruptRecordError as error:
                 self._give_up(delivery, error, receive.now_ms)
                 continue
+            except StoreBusyError:
+                if again:
+                    raise
+                self._give_back(taken[index:], receive.now_ms)
+                if not delivered:
+                    raise
+                break
             rest, system = stored_slices(record)
             origin = _origin_topic(record) if internal else ""
             handle = state.handles.encode(id, generation)
@@ -335,6 +350,12 @@ class Lanes:
                 self._replies.remember(receive, leased)
             receive.subscription.flowing().delivered += len(delivered)
         return delivered
+
+    def _give_back(self, unread: Sequence[Delivery], now_ms: int) -> None:
+        """End leases that no client will hear of. Without room for that they end by themselves."""
+        with suppress(StoreFullError):
+            for delivery in unread:
+                self._attempts.suspend(delivery, 0, now_ms)
 
     def _give_up(self, delivery: Delivery, error: CorruptRecordError, now_ms: int) -> None:
         """Give up what cannot be read. Others may stand behind it: a waiting receive asks again."""
