@@ -19,6 +19,14 @@ FIRST_SEED: Final = int(os.environ.get("LATERMQ_CRASH_SEED", "0"))
 PARTS: Final = 9
 
 
+def test_a_seed_is_one_history() -> None:
+    once, again = Simulation(FIRST_SEED), Simulation(FIRST_SEED)
+    for simulation in (once, again):
+        simulation.run(5)
+    assert once.files.disk.snapshot() == again.files.disk.snapshot()
+    assert once.images == again.images
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_life_keeps_the_promises_of_those_before(part: int) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 from latermq_broker.catalog.catalog import UNSET, TopicTimes
-from latermq_broker.delivery.halves import HalfEvent, HalfState
+from latermq_broker.delivery.halves import HalfEvent, HalfState, transaction_id
 from latermq_broker.engine.state.model import Outgoing
 from latermq_broker.errors import StoreFullError, TooManyRequestsError
 from latermq_broker.schedule.run_merge import merge_runs
@@ -53,7 +53,9 @@ class BrokerRules(Bench):
         """Some are there to be asked, for others nobody is."""
         self.time_passes(step_ms)
         wanted = self.engine.transactions.waiting(TOPIC, 100)
-        assert {f"t-{first:x}" for first in wanted} == self.model.due_checks(self.now_ms)
+        halves = filter(None, map(self.engine._state.halves.get, wanted))
+        names = {transaction_id(half.first, half.id_hash) for half in halves}
+        assert names == self.model.due_checks(self.now_ms)
         for first, ask in zip(wanted, asks, strict=False):
             check = self.engine.transactions.check(first, self.now_ms)
             assert check is not None

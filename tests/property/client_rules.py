@@ -7,7 +7,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from latermq_broker.delivery.halves import HalfEvent, HalfState
+from latermq_broker.delivery.halves import HalfEvent, HalfState, transaction_id
 from latermq_broker.delivery.history import Outcome
 from latermq_broker.engine.state.model import (
     DeadFilter,
@@ -336,7 +336,7 @@ class ClientRules(Bench):
             assert self.engine.store.log.end == before, "I2"
             return
         sent = self.engine.transactions.send(outgoing, self.now_ms)
-        pending = {f"t-{half.first:x}" for half in self.engine._state.halves}
+        pending = {transaction_id(each.first, each.id_hash) for each in self.engine._state.halves}
         gone = [name for name in in_vain if name not in pending]
         assert len(gone) == max(over, 0)
         for name in gone:

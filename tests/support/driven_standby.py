@@ -1,6 +1,5 @@
 """A standby whose engine is driven by what another broker's log is given, batch by batch."""
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -94,13 +93,7 @@ class DrivenStandby:
 
 
 def sections(engine: Engine) -> dict[str, bytes]:
-    """What a checkpoint keeps of the engine, and of the store but what is its directory's own.
-
-    The next delivery id is left out: a life begins at a random one, which its first lease tells.
-    """
-    kept = (
+    """What a checkpoint keeps of the engine, and of the store but what is its directory's own."""
+    return (
         snapshot(engine._state) | engine.store.dropped.snapshot() | engine.store.cut_offs.snapshot()
     )
-    counters = json.loads(kept["counters"])
-    del counters["next_delivery_id"]
-    return kept | {"counters": json.dumps(counters).encode()}

@@ -8,6 +8,7 @@ import errno
 import os
 from itertools import count
 from pathlib import Path
+from random import Random, getrandbits
 from typing import Final
 
 from latermq_broker.store.files import FileMap, OpenMode, Space
@@ -45,10 +46,15 @@ class MemoryMap:
 
 
 class MemoryDisk:
-    """Files and directories; `capacity_bytes` bounds what all files hold together."""
+    """Files and directories; `capacity_bytes` bounds what all files hold together.
 
-    def __init__(self, capacity_bytes: int | None = None) -> None:
+    `entropy`: what a broker on it draws at random, also on its copies; without one, Hypothesis
+    repeats it where it seeds `random`.
+    """
+
+    def __init__(self, capacity_bytes: int | None = None, *, entropy: Random | None = None) -> None:
         self.capacity_bytes = capacity_bytes
+        self.entropy = entropy or Random(getrandbits(64))
         self.remote_kind = ""
         self.inodes: dict[Path, Inode] = {}
         self.directories: set[Path] = {Path("/")}
@@ -62,7 +68,7 @@ class MemoryDisk:
 
     def clone(self) -> "MemoryDisk":
         """An independent copy, as after `kill`."""
-        other = MemoryDisk(self.capacity_bytes)
+        other = MemoryDisk(self.capacity_bytes, entropy=self.entropy)
         other.directories = set(self.directories)
         for path, inode in self.inodes.items():
             other.replace(path, inode.data)
@@ -133,8 +139,8 @@ class MemoryDisk:
             raise _error(errno.ENOENT, path)
 
 
-class MemoryFiles:
-    """The `Files` of one process on a `MemoryDisk`; see the module."""
+class Process:
+    """A process on a `MemoryDisk`, as tests look at it."""
 
     def __init__(self, disk: MemoryDisk | None = None) -> None:
         self.disk = disk or MemoryDisk()
@@ -146,6 +152,10 @@ class MemoryFiles:
     @property
     def open_count(self) -> int:
         return len(self.disk.open)
+
+
+class MemoryFiles(Process):
+    """The `Files` of one process on a `MemoryDisk`; see the module."""
 
     def _called(self, name: str) -> None:
         """Hook at the begin of every call that a disk can fail."""
@@ -261,6 +271,9 @@ class MemoryFiles:
         total = self.disk.capacity_bytes
         free, total = HUGE[:2] if total is None else (total - self.disk.used_bytes, total)
         return Space(free, total, self.disk.remote_kind, identity=(0, id(inode)))
+
+    def random_bytes(self, count: int) -> bytes:
+        return self.disk.entropy.randbytes(count)
 
 
 def _error(number: int, path: Path) -> OSError:

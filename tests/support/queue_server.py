@@ -63,7 +63,7 @@ class QueueServer(queue_pb2_grpc.QueuesServicer):
             topic.status.code = Code.TOPIC_NOT_FOUND if held is None else Code.OK
             if held is not None:
                 topic.epoch = held.epoch
-                for queue_id, (earliest, following, at) in held.queues.items():
+                for queue_id, (earliest, following, at, _) in held.queues.items():
                     topic.queues.add(
                         queue_id=queue_id,
                         earliest_offset=earliest,

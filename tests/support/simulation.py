@@ -6,7 +6,7 @@ the broker stops in order. Then it starts again, which may be cut short in the s
 everything is held against the ledger. In between, power is lost in thought: the disk as it might be
 found after a call is recovered and drained on the side (an image).
 
-    python -m support.simulation SEED      repeats a failing seed, and says where it failed
+    python -m support.simulation SEED LIVES IMAGE_SHARE     repeats a history, as its note says
 """
 
 import errno
@@ -50,7 +50,7 @@ from support.sim_desk import (
     imagine,
 )
 from support.small_bounds import SMALLEST, bounded
-from support.torn_files import SHORT_WRITE, Death, Fault, TornFiles
+from support.torn_files import SHORT_WRITE, Death, Fault, TornDisk, TornFiles
 
 DIRECTORY: Final = EngineRig.DIRECTORY
 START_MS: Final = 1_700_000_000_000
@@ -103,7 +103,7 @@ class Simulation:
         )
         attempts_max = dict.fromkeys(GROUPS, ATTEMPTS_MAX)
         self.ledger = Ledger(attempts_max, retention_ms, unwanted_ms={ORDERED: UNWANTED_MS})
-        self.files = TornFiles()
+        self.files = TornFiles(TornDisk(entropy=Random(f"{seed} entropy")))
         self.engine: Engine
         self.clients: Clients
         self._image_share = image_share
@@ -132,7 +132,8 @@ class Simulation:
             self.engine.close(self.now_ms)
             assert self.files.open_count == 0
         except BaseException as error:
-            error.add_note(f"python -m support.simulation {self.seed}, life {self.ledger.life}")
+            again = f"{self.seed} {rounds} {self._image_share}"
+            error.add_note(f"python -m support.simulation {again}, life {self.ledger.life}")
             raise
 
     def begin(self) -> None:
@@ -376,6 +377,7 @@ def settled(engine: Engine, now_ms: int) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    simulation = Simulation(int(sys.argv[1]))
-    simulation.run(int(sys.argv[2]) if len(sys.argv) > 2 else 25)
+    seed, lives, share = [*sys.argv[1:], *("25", "0.045")[len(sys.argv) - 2 :]]
+    simulation = Simulation(int(seed), image_share=float(share))
+    simulation.run(int(lives))
     print(simulation.ledger.summary(), simulation.images, "images", dict(simulation.faults))

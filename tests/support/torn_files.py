@@ -104,8 +104,8 @@ class NameChange:
 class TornDisk(MemoryDisk):
     """Knows what of it is durable."""
 
-    def __init__(self, capacity_bytes: int | None = None) -> None:
-        super().__init__(capacity_bytes)
+    def __init__(self, capacity_bytes: int | None = None, *, entropy: Random | None = None) -> None:
+        super().__init__(capacity_bytes, entropy=entropy)
         self._durable: dict[Path, TornInode] = {}
         self._durable_directories: set[Path] = {Path("/")}
         self._changes: dict[Path, list[NameChange]] = {}
@@ -113,7 +113,7 @@ class TornDisk(MemoryDisk):
     def power_loss(self, seed: int) -> "TornDisk":
         """The disk as it may be found when power fails now."""
         random = Random(seed)
-        other = TornDisk(self.capacity_bytes)
+        other = TornDisk(self.capacity_bytes, entropy=self.entropy)
         names: dict[Path, TornInode] = dict(self._durable)
         directories = set(self._durable_directories)
         probability = random.choice((0.0, 0.5, 0.5, 1.0))
@@ -135,7 +135,7 @@ class TornDisk(MemoryDisk):
 
     def clone(self) -> "TornDisk":
         """An independent copy, as after `kill`, all of it durable."""
-        other = TornDisk(self.capacity_bytes)
+        other = TornDisk(self.capacity_bytes, entropy=self.entropy)
         other.directories = set(self.directories)
         other._durable_directories = set(self.directories)
         for path, inode in self.inodes.items():

@@ -22,6 +22,8 @@ from typing import Final
 from latermq_broker.catalog.shares import count_up
 from latermq_broker.delivery.deadlines import Deadlines
 
+ID_BITS_MASK: Final = (1 << 32) - 1  # of the hash of a message id, in names of what waits
+
 
 class HalfState(IntEnum):
     """The number is in checkpoints."""
@@ -51,18 +53,25 @@ def after(state: HalfState, event: HalfEvent) -> HalfState | None:
     return TRANSITIONS.get((state, event))
 
 
-def transaction_id(first: int) -> str:
-    """Make the name of a transaction that clients and operators use."""
-    return f"t-{first:x}"
+def transaction_id(first: int, id_hash: int) -> str:
+    """Make the name of a transaction that operators use; `id_hash` is its message id's."""
+    return f"t-{first:x}-{id_hash & ID_BITS_MASK:x}"
 
 
-def parse_transaction_id(text: str) -> int | None:
-    """Parse a transaction id to `first`; None: not one of ours."""
-    digits = text[2:]
-    if not (text.startswith("t-") and 1 <= len(digits) <= 16 and digits.isalnum()):
+def parse_transaction_id(text: str) -> tuple[int, int] | None:
+    """Parse such a name to `first` and bits of the id's hash; None: not one of ours.
+
+    -1 for the bits: of an earlier version, which did not name them. In a log that was restored
+    another half message may stand at that position.
+    """
+    begin, *parts = text.split("-")
+    digits = "".join(parts)
+    if begin != "t" or len(parts) not in (1, 2) or not (digits.isascii() and digits.isalnum()):
+        return None
+    if not (1 <= len(parts[0]) <= 16 and 1 <= len(parts[-1]) <= 16):
         return None
     try:
-        return int(digits, 16)
+        return int(parts[0], 16), int(parts[1], 16) if len(parts) == 2 else -1
     except ValueError:
         return None
 

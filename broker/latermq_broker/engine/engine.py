@@ -7,7 +7,6 @@ in; nothing here reads a clock, and nothing here waits.
 
 from collections.abc import Sequence
 from functools import partial
-from secrets import randbits
 from typing import Final, Self
 
 from latermq_broker.catalog.access import User
@@ -68,12 +67,14 @@ from latermq_broker.errors import (
     RequestError,
     StoreFullError,
 )
+from latermq_broker.store.files import random_bits
 from latermq_broker.store.records.lease_records import (
     EXTEND_BOUNDS,
     EXTEND_KEEP_HANDLE,
     ExtendPayload,
 )
 from latermq_broker.store.records.letter_records import DEAD_FORWARDED, DEAD_REJECTED
+from latermq_broker.store.records.own_records import LifePayload
 from latermq_broker.store.records.record import RecordType
 from latermq_broker.store.recovery import RecoveryReport
 from latermq_broker.store.store import Store
@@ -82,6 +83,7 @@ SWEEP_MS: Final = 60_000  # of another's log, between two looks for empty slots 
 EPOCH_ID_BITS: Final = 40  # delivery ids of one life of the broker, before they reach the next's
 FIRST_ID_BITS: Final = 39  # of that, where the ids of a life begin; as many are left behind it
 FIRST_ID_STEP: Final = 8  # receipt handles of eight ids in sequence share a hash
+STRIDE_BITS: Final = 32  # of a generation
 
 
 class Engine:
@@ -177,9 +179,13 @@ class Engine:
         # A handle may outlive its lease: power failed before the lease was durable, or the log is a
         # copy from before the lease, restored or taken over, whose lives have equal epochs. The
         # delivery id must not become that of another message, which an ack would settle unseen.
-        leases, log = self._state.leases, self.store.log
-        first = randbits(FIRST_ID_BITS) // FIRST_ID_STEP * FIRST_ID_STEP
-        leases.next_id = max(leases.next_id, (log.epoch - 1 << EPOCH_ID_BITS) + first, 1)
+        # Nor must the next generation of a delivery that both have be the same: hence the stride.
+        leases, log, files = self._state.leases, self.store.log, self.store.files
+        first_id = random_bits(files, FIRST_ID_BITS) // FIRST_ID_STEP * FIRST_ID_STEP
+        first_id += log.epoch - 1 << EPOCH_ID_BITS
+        life = LifePayload(max(first_id, 1), random_bits(files, STRIDE_BITS) | 1)
+        leases.next_id = max(leases.next_id, life.first_id)
+        self._journal.begin_life(life, now_ms)
         self._due.opened_ms = max(now_ms, log.last_store_ms)
         self._state.counts_flow = True
 

@@ -76,7 +76,23 @@ class _Map:
         """Do nothing: it has no file of its own."""
 
 
-class TrialFiles:
+class _WithoutMedium:
+    """Calls of `store.files.Files` that have nothing to do where nothing is written."""
+
+    def close(self, fd: int) -> None:
+        """Keep it: numbers are given once."""
+
+    def datasync(self, fd: int) -> None:
+        """Do nothing: nothing is on a medium."""
+
+    def drop_cache(self, fd: int) -> None:
+        """Do nothing: what a broker that runs has just written may stay in the cache."""
+
+    def sync_directory(self, path: Path, *, everything: bool = False) -> None:
+        """Do nothing: nothing is on a medium."""
+
+
+class TrialFiles(_WithoutMedium):
     """`store.files.Files`; `close_all` at the end."""
 
     def __init__(self) -> None:
@@ -104,9 +120,6 @@ class TrialFiles:
         self._opened[fd] = node
         return fd
 
-    def close(self, fd: int) -> None:
-        """Keep it: numbers are given once."""
-
     def size(self, fd: int) -> int:
         return self._opened[fd].size
 
@@ -125,12 +138,6 @@ class TrialFiles:
     def map(self, fd: int, size: int) -> _Map:
         return _Map(self._opened[fd].read, size)
 
-    def datasync(self, fd: int) -> None:
-        """Do nothing: nothing is on a medium."""
-
-    def drop_cache(self, fd: int) -> None:
-        """Do nothing: what a broker that runs has just written may stay in the cache."""
-
     def lock(self, fd: int) -> bool:
         return True
 
@@ -148,9 +155,6 @@ class TrialFiles:
     def remove_directory(self, path: Path) -> None:
         self._directories.discard(path)
 
-    def sync_directory(self, path: Path, *, everything: bool = False) -> None:
-        """Do nothing: nothing is on a medium."""
-
     def list_directory(self, path: Path) -> list[str]:
         try:
             names = set(os.listdir(path))
@@ -165,3 +169,6 @@ class TrialFiles:
 
     def free_bytes(self, path: Path) -> Space:
         return RealFiles().free_bytes(path)
+
+    def random_bytes(self, count: int) -> bytes:
+        return RealFiles().random_bytes(count)

@@ -12,7 +12,6 @@ alone, from its first entry on, so an empty one is as good as any other, but for
 import asyncio
 import logging
 from pathlib import Path
-from secrets import token_bytes
 
 from latermq_broker.config.config import StoreConfig
 from latermq_broker.errors import CorruptRecordError, StoreUnusableError
@@ -212,7 +211,7 @@ class LocalCopy:
 
     def begin_log(self, now_ms: int) -> None:
         """Make the first segment of a log that has none."""
-        uuid = token_bytes(16)
+        uuid = self._files.random_bytes(16)
         segment = first_segment(self._files, self._directory, self._config, uuid, now_ms)
         self.store.log.row.add(segment, uuid)
 

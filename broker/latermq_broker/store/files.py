@@ -124,6 +124,9 @@ class Files(Protocol):
     def free_bytes(self, path: Path) -> Space:
         """Measure the file system that holds this directory or file."""
 
+    def random_bytes(self, count: int) -> bytes:
+        """Draw bytes that no other life of a log, or copy of it, has drawn."""
+
 
 class _Map(mmap.mmap):
     def will_need(self, offset: int, size: int) -> None:
@@ -213,6 +216,9 @@ class RealFiles:
         free, total = status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize
         return Space(free, total, remote, files, (node.st_dev, node.st_ino))
 
+    def random_bytes(self, count: int) -> bytes:
+        return os.urandom(count)
+
 
 def _sync_file_system(fd: int) -> None:
     """Call syncfs(2). Before Linux 5.8 it kept failures to itself."""
@@ -249,6 +255,11 @@ def whose(directory: Path) -> str:
             return f". {path} is of this user, uid {me}: give it the rights back (chmod u+rwx)"
         return f". {path} is of uid {owner}, and this process of uid {me}: chown it, or run as that"
     return ""
+
+
+def random_bits(files: Files, count: int) -> int:
+    """Draw a number of so many bits."""
+    return int.from_bytes(files.random_bytes(-(-count // 8)), "little") >> -count % 8
 
 
 def write_all(files: Files, fd: int, data: bytes | memoryview, offset: int) -> None:

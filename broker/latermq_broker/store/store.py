@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from secrets import token_bytes
 from typing import Final
 
 from latermq_broker.config.config import StoreConfig
@@ -155,7 +154,7 @@ class Store:
         files_of_log = find_log(files, directory)
         for name in OUR_DIRECTORIES:
             files.make_directory(directory / name)
-        uuid = files_of_log.uuid or token_bytes(16)
+        uuid = files_of_log.uuid or files.random_bytes(16)
         segments = files_of_log.segments or [first_segment(files, directory, config, uuid, now_ms)]
         log = CommitLog(files, directory / LOG_NAME, config, uuid)
         log.adopt(segments)

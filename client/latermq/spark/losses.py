@@ -35,6 +35,12 @@ class Losses:
             f"reached or planned before: the broker's store lost its end or was restored"
         )
 
+    def restored(self, topic: str, queue_id: int, wanted: int) -> None:
+        self._report(
+            f"topic {topic} queue {queue_id}: other messages stand before offset {wanted} than "
+            f"were read or planned: the broker's store was restored, or a copy of it went on"
+        )
+
     def made_anew(self, topic: str, old_epoch: str, new_epoch: str) -> None:
         self._report(
             f"topic {topic} was deleted and made anew (epoch {old_epoch}, now "

@@ -2,7 +2,9 @@
 
     {"version": 1,
      "topics": {"%DLQ%billing": {"0": 1234}},   next offset to read
-     "epochs": {"%DLQ%billing": "7f3a09…"}}     the topics' creation ids
+     "epochs": {"%DLQ%billing": "7f3a09…"},     the topics' creation ids
+     "lives": {"%DLQ%billing": {"0": 71…}}}     in which life of the broker the message before the
+                                                offset came, as far as that is known
 
 Spark compares offsets as JSON text: the same offsets with their keys in another order are "new
 data". So there is one encoder (topics by name, queues by number), and one text for each offset.
@@ -29,17 +31,17 @@ class Offsets:
 
     topics: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     epochs: Mapping[str, str] = field(default_factory=dict)
+    lives: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
     def encode(self) -> dict[str, Any]:
         """Encode canonically: equal offsets give equal JSON text."""
-        return {
+        document: dict[str, Any] = {
             "version": VERSION,
-            "topics": {
-                topic: {str(queue_id): queues[queue_id] for queue_id in sorted(queues)}
-                for topic, queues in sorted(self.topics.items())
-            },
+            "topics": _encode(self.topics),
             "epochs": {topic: epoch for topic, epoch in sorted(self.epochs.items()) if epoch},
         }
+        lives = {topic: queues for topic, queues in self.lives.items() if queues}
+        return {**document, "lives": _encode(lives)} if lives else document
 
     @classmethod
     def decode(cls, document: Mapping[str, Any]) -> Self:
@@ -54,15 +56,27 @@ class Offsets:
                 f"{VERSION}: use the latermq that wrote them, or a new checkpoint"
             )
         try:
-            topics = {
-                topic: {int(queue_id): int(offset) for queue_id, offset in queues.items()}
-                for topic, queues in document["topics"].items()
-            }
+            topics = _decode(document["topics"])
+            lives = _decode(document.get("lives", {}))
             epochs = {topic: str(epoch) for topic, epoch in document["epochs"].items()}
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             text = json.dumps(document)[:200]
             raise OffsetError(f"the checkpoint's offsets cannot be read: {text}") from error
-        return cls(topics, epochs)
+        return cls(topics, epochs, lives)
+
+
+def _encode(topics: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:
+    return {
+        topic: {str(queue_id): queues[queue_id] for queue_id in sorted(queues)}
+        for topic, queues in sorted(topics.items())
+    }
+
+
+def _decode(topics: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[int, int]]:
+    return {
+        topic: {int(queue_id): int(number) for queue_id, number in queues.items()}
+        for topic, queues in topics.items()
+    }
 
 
 def creation_id(epoch: str) -> str:

@@ -7,6 +7,7 @@ Pure: what the queues hold comes in as `Ends`, offsets go out. The rules about l
 | offset p | the oldest is above p | goes on at the oldest |
 | epoch a | epoch b: the topic was made anew | begins at the earliest of b |
 | offset p | the queue ends below p | begins the topic again at its earliest, epoch `a~1` |
+| life l before p | life m: another log's messages | begins the topic again at its earliest, `a~1` |
 | a topic that is subscribed | no such topic | keeps the offset, reads nothing |
 
 With failOnDataLoss=true each of these stops the query before anything is read. To begin again is
@@ -14,7 +15,7 @@ written down as another epoch, never as an offset below the one before: a batch 
 twice then gives the same ranges, whatever the queue's end is by then.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from latermq.spark.errors import OptionError, TopicNotFoundError
@@ -58,7 +59,9 @@ class Planner:
                     raise OptionError(f"{option}: topic {topic} has no queue {queue_id}")
                 held = ends[topic].queues[queue_id]
                 topics[topic][queue_id] = self._named(topic, queue_id, offset, held, option)
-        return Offsets(topics, {topic: held.epoch for topic, held in ends.items()})
+        lives = {topic: _lives(held, topics[topic]) for topic, held in ends.items()}
+        lives = {topic: queues for topic, queues in lives.items() if queues}
+        return Offsets(topics, {topic: held.epoch for topic, held in ends.items()}, lives)
 
     def _named(self, topic: str, queue_id: int, offset: int, held: QueueEnds, option: str) -> int:
         if offset < 0:
@@ -105,7 +108,12 @@ class Planner:
         taken = share(backlogs, waiting if limit is None else limit)
         for (topic, queue_id), count in taken.items():
             topics[topic] = {**topics[topic], queue_id: topics[topic][queue_id] + count}
-        return Offsets(topics, epochs), waiting
+        lives = dict(start.lives)
+        for topic, held in ends.items():
+            if topics[topic] != start.topics.get(topic) or epochs[topic] != start.epochs.get(topic):
+                lives[topic] = _lives(held, topics[topic])
+        lives = {topic: queues for topic, queues in lives.items() if queues}
+        return Offsets(topics, epochs, lives), waiting
 
     def _settle(self, topic: str, start: Offsets, held: TopicEnds) -> tuple[dict[int, int], str]:
         """Find where this topic's next batch starts, and under which epoch."""
@@ -119,6 +127,9 @@ class Planner:
             queue = held.queues.get(queue_id, QueueEnds(0, 0))
             if offset > queue.next:
                 self.losses.cut_short(topic, queue_id, offset, queue.next)
+                return earliest, begun_again(epoch or held.epoch)
+            if _is_another(queue, offset, start.lives.get(topic, {}).get(queue_id, 0)):
+                self.losses.restored(topic, queue_id, offset)
                 return earliest, begun_again(epoch or held.epoch)
             if offset < queue.earliest:
                 self.losses.retained(topic, queue_id, offset, queue.earliest)
@@ -161,6 +172,12 @@ class Planner:
         if epoch and creation_id(epoch) != held.epoch:
             self.losses.made_anew(topic, creation_id(epoch), held.epoch)
             return
+        lives = end.lives.get(topic, {})
+        for queue_id, (_, to) in wanted.items():
+            queue = held.queues.get(queue_id, QueueEnds(0, 0))
+            if _is_another(queue, to, lives.get(queue_id, 0)):
+                self.losses.restored(topic, queue_id, to)
+                return
         for queue_id, (offset, to) in wanted.items():
             queue = held.queues.get(queue_id, QueueEnds(0, 0))
             if to > queue.next:
@@ -192,6 +209,21 @@ def _capped(ends: Ends, until: Ends) -> Iterator[tuple[str, TopicEnds]]:
                 if queue_id in older.queues
             }
             yield topic, TopicEnds(held.epoch, queues)
+
+
+def _lives(held: TopicEnds, offsets: Mapping[int, int]) -> dict[int, int]:
+    """Find of which life the message before each offset is; queues where that is known."""
+    lives = {
+        queue_id: held.queues[queue_id].life_before(offset)
+        for queue_id, offset in offsets.items()
+        if queue_id in held.queues
+    }
+    return {queue_id: life for queue_id, life in lives.items() if life}
+
+
+def _is_another(queue: QueueEnds, offset: int, life: int) -> bool:
+    """Tell whether the message before `offset` is of another life than `life`, both known."""
+    return life != 0 and queue.life_before(offset) not in (0, life)
 
 
 def _at(edge: Edge, queue: QueueEnds) -> int:

@@ -81,7 +81,7 @@ class QueueClient:
         """
         subscription = self.options.subscription
         request = queue_pb2.DescribeQueuesRequest(
-            topics=subscription.topics, topic_pattern=subscription.pattern, at_ms=at_ms
+            topics=subscription.topics, topic_pattern=subscription.pattern, at_ms=at_ms, lives=True
         )
         patience = Patience(self.options.retry_ms)
         while True:
@@ -197,7 +197,12 @@ def _ends(answer: queue_pb2.DescribeQueuesResponse) -> Ends:
             continue
         _require_ok(topic.status)
         queues = {
-            queue.queue_id: QueueEnds(queue.earliest_offset, queue.next_offset, queue.offset_at)
+            queue.queue_id: QueueEnds(
+                queue.earliest_offset,
+                queue.next_offset,
+                queue.offset_at,
+                tuple((begin.offset, begin.life) for begin in queue.lives),
+            )
             for queue in topic.queues
         }
         ends[topic.topic] = TopicEnds(topic.epoch, queues)

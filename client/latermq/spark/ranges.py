@@ -12,6 +12,16 @@ class QueueEnds(NamedTuple):
     earliest: int  # the oldest offset that is retained
     next: int  # the offset the next message gets
     at: int = 0  # the first offset stored at or after the time asked for, if one was
+    lives: tuple[tuple[int, int], ...] = ()  # (offset, life of the broker from there on), rising
+
+    def life_before(self, offset: int) -> int:
+        """Find in which life of the broker the message before `offset` came; 0: unknown."""
+        life = 0
+        if self.earliest < offset <= self.next:
+            for begin, following in self.lives:
+                if begin < offset:
+                    life = following
+        return life
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,10 +57,28 @@ def test_the_numbers_in_checkpoints_never_change() -> None:
 
 @pytest.mark.parametrize("first", [0, 64, 2**48 - 8, 2**63])
 def test_a_transaction_id_names_its_position(first: int) -> None:
-    assert parse_transaction_id(transaction_id(first)) == first
+    assert parse_transaction_id(transaction_id(first, -2)) == (first, 0xFFFFFFFE)
+    assert parse_transaction_id(f"t-{first:x}") == (first, -1)  # of an earlier version
 
 
-@pytest.mark.parametrize("text", ["", "t-", "t", "t-xyz", "t--1", "d-40", "t-" + "0" * 17, "t-1_0"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "t-",
+        "t",
+        "t-xyz",
+        "t--1",
+        "d-40",
+        "t-" + "0" * 17,
+        "t-1_0",
+        "t-1-",
+        "t-1-2-3",
+        "t-1-x",
+        "t-1-" + "0" * 17,
+        "t-\u0661",
+    ],
+)
 def test_what_is_no_transaction_id(text: str) -> None:
     assert parse_transaction_id(text) is None
 

@@ -43,9 +43,9 @@ class TestWrite:
     def test_with_nothing_appended_there_is_nothing_to_wait_for(self) -> None:
         async def main() -> None:
             rig = Rig()
+            await rig.pump.written()  # the record of the log's life
             before = rig.writes()
-            await rig.pump.written()
-            await rig.pump.leased()
+            await asyncio.gather(rig.pump.written(), rig.pump.leased())
             assert rig.writes() == before
 
         run_virtually(main)

@@ -116,7 +116,11 @@ def test_in_a_message_group_what_another_wants_is_waited_for() -> None:
     assert receive(rig, A, A, B) == ["a1", "a5"]
     assert receive(rig, B, A, B) == []  # the first is under way
     [first, _] = rig.engine._state.leases.deliveries
-    rig.engine.ack("billing", [rig.engine._state.handles.encode(first, 1)], rig.now_ms)
+    rig.engine.ack(
+        "billing",
+        [rig.engine._state.handles.encode(first, rig.engine._state.leases.stride)],
+        rig.now_ms,
+    )
     rig.crash()
     assert receive(rig, A, A, B) == []
     assert receive(rig, A, A) == ["a4"]  # the other one is gone

@@ -254,6 +254,7 @@ async def test_the_engine_gets_the_end_of_a_segment_that_a_new_life_has_closed(l
     replicated_log.entries.append(encode_batch(fence))
     successor.catch_up()
     await successor.standby.begin_life()
+    successor.engine.write()  # the record of its life
     copy = successor.standby.copy
     log = copy.store.log
     assert len(log.segments) == 2

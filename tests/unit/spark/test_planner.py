@@ -197,3 +197,59 @@ class TestRanges:
         with pytest.raises(DataLossError, match=r"made anew \(epoch e, now f\)"):
             STRICT.ranges(start, end, anew)
         assert LENIENT.ranges(start, end, {}) == LENIENT.ranges(start, end, anew) == []
+
+
+class TestAnotherLog:
+    """The log was restored: the epoch is the same, and what is behind the copy has another life."""
+
+    STRICT = Planner(Subscription(topics=("a",)), Losses(fail=True))
+    LENIENT = Planner(Subscription(topics=("a",)), Losses(fail=False))
+    BEFORE = ((0, 0), (2, 7), (50, 0), (51, 8))
+    RESTORED = ((0, 0), (2, 7), (40, 0), (41, 9))
+
+    def held(self, lives: tuple[tuple[int, int], ...]) -> Ends:
+        return {"a": TopicEnds("e", {0: QueueEnds(0, 100, 0, lives)})}
+
+    def start(self, offset: int) -> Offsets:
+        read, _ = self.STRICT.advance(at(a={0: 0}), self.held(self.BEFORE), offset)
+        assert read.topics == {"a": {0: offset}}
+        return Offsets.decode(read.encode())
+
+    def test_the_life_of_the_last_message_is_in_the_checkpoint(self) -> None:
+        lives = {offset: self.start(offset).lives for offset in (1, 2, 3, 50, 51, 52, 100)}
+        assert lives == {
+            1: {}, 2: {}, 3: {"a": {0: 7}}, 50: {"a": {0: 7}}, 51: {}, 52: {"a": {0: 8}},
+            100: {"a": {0: 8}},
+        }  # fmt: skip
+        assert self.STRICT.advance(self.start(50), self.held(self.BEFORE), 0)[0] == self.start(50)
+
+    @pytest.mark.parametrize("offset", [1, 3, 40, 41])
+    def test_what_stands_in_both_is_read_on(self, offset: int) -> None:
+        end, waiting = self.STRICT.advance(self.start(offset), self.held(self.RESTORED), None)
+        assert (end.topics, waiting) == ({"a": {0: 100}}, 100 - offset)
+        assert end.lives == {"a": {0: 9}}
+        assert self.STRICT.ranges(self.start(offset), end, self.held(self.RESTORED)) == [
+            QueueRange("a", "e", 0, offset, 100)
+        ]
+
+    @pytest.mark.parametrize("offset", [42, 45, 50, 52, 100])
+    def test_other_messages_than_were_read_are_noticed(self, offset: int) -> None:
+        start, held = self.start(offset), self.held(self.RESTORED)
+        with pytest.raises(DataLossError, match=f"other messages stand before offset {offset}"):
+            self.STRICT.advance(start, held, None)
+        end, _ = self.LENIENT.advance(start, held, None)
+        assert (end.topics, end.epochs) == ({"a": {0: 100}}, {"a": "e~1"})
+        assert self.LENIENT.ranges(start, end, held) == [QueueRange("a", "e", 0, 0, 100)]
+        assert self.STRICT.advance(end, held, None)[0] == end
+
+    def test_a_planned_batch_of_the_lost_log_is_not_read_in_the_restored_one(self) -> None:
+        start, end, held = self.start(3), self.start(60), self.held(self.RESTORED)
+        with pytest.raises(DataLossError, match="other messages stand before offset 60"):
+            self.STRICT.ranges(start, end, held)
+        assert self.LENIENT.ranges(start, end, held) == []
+        assert self.LENIENT.advance(end, held, None)[0].epochs == {"a": "e~1"}
+
+    def test_a_checkpoint_or_broker_of_before_is_taken_as_it_was(self) -> None:
+        old = Offsets({"a": {0: 60}}, {"a": "e"})
+        assert self.STRICT.advance(old, self.held(self.RESTORED), None)[0].topics == {"a": {0: 100}}
+        assert self.STRICT.advance(self.start(60), self.held(()), None)[0].topics == {"a": {0: 100}}

@@ -64,6 +64,7 @@ def test_the_numbers_of_the_types_never_change() -> None:
         "15 CLIENT", "16 TXN", "17 MOVE", "18 DROP", "19 LOST", "20 MARK", "21 BLANK",
         "22 HALF", "23 LEASE_ORDERED", "24 LITE", "26 ACCESS", "28 LIMIT", "29 DEDUP",
         "30 SCHEDULE", "31 HALF_SENDER", "32 LEASE_AHEAD", "33 WANTED", "34 CLOCK",
+        "35 LIFE",
     ]  # fmt: skip
 
 

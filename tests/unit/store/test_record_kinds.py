@@ -58,7 +58,7 @@ from latermq_broker.store.records.message_records import (
     RefPayload,
     TimerPayload,
 )
-from latermq_broker.store.records.own_records import LostPayload
+from latermq_broker.store.records.own_records import LifePayload, LostPayload
 from latermq_broker.store.records.record import FLAG_CLEAN, HEADER_BYTES, Record, RecordType
 from latermq_broker.store.records.retention_records import (
     DROP_TRIM,
@@ -159,6 +159,12 @@ MESSAGES: Final = {
         {"messages_at": [64, 128], "user": "shop"},
     ),
     RecordType.CLOCK: Golden(-2, "feffffffffffffff", b"", {"wall_ahead_ms": -2}),
+    RecordType.LIFE: Golden(
+        LifePayload(1 << 40, 0x9E3779B1),
+        "0000000000010000 b179379e",
+        b"",
+        {"first_delivery": 1 << 40, "stride": 0x9E3779B1},
+    ),
     RecordType.DEAD: Golden(
         DeadPayload(DEAD_HEAD, HISTORY, REST, SYS, order_key=13),
         "0700000000000000 4000000000000000 0000000000000000 0300000000000000 0a00000000000000"
@@ -373,6 +379,16 @@ def test_an_extension_of_the_holder_has_golden_bytes_of_its_own() -> None:
     assert kind.decode(memoryview(payload)) == extend
     record = Record(0x200, RecordType.EXTEND, FLAG_CLEAN, 5, 1, payload, HEADER_BYTES + 16)
     assert kind.text(record, Names())["renewed_no_more"] is True
+
+
+def test_an_attempt_that_its_holder_ended_has_golden_bytes_of_its_own() -> None:
+    kind = KINDS[RecordType.ATTEMPT]
+    attempt = AttemptPayload(0x80, 7, 0x40, 250, 2, Outcome.SUSPENDED, 1000, None, 0x9E3779B1)
+    payload = bytes.fromhex(
+        "8000000000000000 0700000000000000 4000000000000000 fa000000 0200 05 05 e8030000 b179379e"
+    )
+    assert b"".join(kind.encode(attempt)) == payload
+    assert kind.decode(memoryview(payload)) == attempt
 
 
 @pytest.mark.parametrize("number", RecordType, ids=lambda number: number.name)

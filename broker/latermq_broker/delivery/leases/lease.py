@@ -16,7 +16,9 @@ is the deadline: of a lease (the attempt expired) or of a backoff (nothing is wr
 receivable is a function of time). EXHAUST is the end of the last allowed attempt. In READY nobody
 holds a handle: an ACK there is an operator's cancel, or of a message that cannot be read. Each step
 that hands the message to someone else, or moves its deadline at a client's wish, starts a new
-generation: older receipt handles die. A renewal by the broker keeps the generation.
+generation: older receipt handles die. A renewal by the broker keeps the generation. Generations
+are apart by `Leases.stride`, which is random in each life of the broker: a copy of the log that
+goes on by itself has others, and refuses handles that its original gave out after the copy.
 
 FOLLOW is RocketMQ's acknowledgement in an ordered batch (`compat.strict`): something before it in
 its message group is not acknowledged, with which it is given again; it is DONE when nothing is.
@@ -80,6 +82,7 @@ TRANSITIONS: Final = {
 assert not {state for state, _ in TRANSITIONS} & {State.DONE, State.DEAD}  # no way leads on
 
 
+GENERATION_MASK: Final = (1 << 32) - 1
 IN_HAND: Final = (State.LEASED, State.BACKOFF)  # a client's, or armed to be received again
 
 
@@ -177,7 +180,7 @@ class Delivery:
 
     @generation.setter
     def generation(self, to: int) -> None:
-        self.slab.generation[self.row] = to
+        self.slab.generation[self.row] = to & GENERATION_MASK
 
     @property
     def renewals(self) -> int:

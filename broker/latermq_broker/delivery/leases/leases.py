@@ -11,7 +11,15 @@ from itertools import compress
 from typing import Final, NamedTuple, TypeAlias
 
 from latermq_broker.delivery.leases.columns import Numbers
-from latermq_broker.delivery.leases.lease import IN_HAND, STATES, Delivery, Event, State, after
+from latermq_broker.delivery.leases.lease import (
+    GENERATION_MASK,
+    IN_HAND,
+    STATES,
+    Delivery,
+    Event,
+    State,
+    after,
+)
 from latermq_broker.delivery.leases.renewals import Renewals, early_ms
 from latermq_broker.delivery.leases.row_deadlines import RowDeadlines
 from latermq_broker.delivery.leases.shared import (
@@ -229,6 +237,7 @@ class Leases:
         self.deliveries = Deliveries(slab)
         self.deadlines = RowDeadlines(slab)
         self.next_id = 1
+        self.stride = 1  # between two generations of a delivery: odd, random in each life
         self._renewals = Renewals(slab)
 
     def add(
@@ -274,7 +283,7 @@ class Leases:
         slab = self.slab
         rows = self._new(first_id, places, offsets, positions, lengths, _LENT)
         fill(slab.attempt, rows, 1)
-        fill(slab.generation, rows, 1)
+        fill(slab.generation, rows, self.stride)
         fill(slab.leased_ms, rows, now_ms)
         self._renewals.give_new(rows, holder)
         margin_ms = early_ms(lasting_ms) if holder.auto_renew else 0
@@ -375,7 +384,7 @@ class Leases:
         slab, row = self.slab, delivery.row
         assert slab.state[row], "it is over"
         slab.attempt[row] = min(slab.attempt[row] + 1, ATTEMPTS_COUNTED_MAX)
-        slab.generation[row] += 1
+        slab.generation[row] = slab.generation[row] + self.stride & GENERATION_MASK
         slab.renewals[row] = 0
         slab.leased_ms[row] = now_ms
         self._renewals.give_to(row, holder)

@@ -9,7 +9,7 @@ uses           JSON [[segment base, timers, their bytes, [[topic, queue, entries
 letters        which dead letters were redriven or dropped: `engine/state/letter_states.py`
 dead           the same as older versions wrote it, JSON {topic id: {offset: [state, since ms]}}:
                only read
-counters       JSON {"next_delivery_id": …, "delayed": {topic id: count}}
+counters       JSON {"next_delivery_id": …, "delayed": {topic id: count}, "stride": …}
 clients        JSON [[client id, position of its CLIENT record], …]
 halves         fixed structs, below: half messages that are pending, the oldest first
 half_senders   JSON {transaction: access key} of those that users sent; empty without
@@ -24,6 +24,7 @@ done           handles of what is over while their leases would last: `recently_
 timers_moved   whose time an operator moved, and until when they wait: `timers_moved.py`
 lites          lite topics, and how far groups are on them: `lite_section.py`
 clock          JSON: steps of the wall clock (`engine/state/wall_clock.py`); empty without any
+lives          JSON [[from ms, its stride], …]: lives of the broker (`engine/state/lives.py`)
 dedup          ids that senders gave their messages: `dedup_ids.py`
 rewinds        where groups were moved back to (`rewinds.py`), JSON [[group, topic, [[queue, lite
                key, offset, next delivery id], …]], …]; empty without
@@ -94,7 +95,11 @@ def snapshot(state: EngineState, new_run: str = "") -> dict[str, bytes]:
         "uses": state.uses.snapshot(),
         "letters": pack_letters(state.dead),
         "counters": _json(
-            {"next_delivery_id": state.leases.next_id, "delayed": state.delayed_counts}
+            {
+                "next_delivery_id": state.leases.next_id,
+                "delayed": state.delayed_counts,
+                "stride": state.leases.stride,
+            }
         ),
         "clients": _json(state.clients.snapshot()),
         "halves": b"".join(map(_encode_half, state.halves)),
@@ -111,6 +116,7 @@ def snapshot(state: EngineState, new_run: str = "") -> dict[str, bytes]:
         "ahead": pack_ahead(state),
         "wanted": pack_wanted(state),
         "clock": _json(steps) if (steps := state.wall.steps()) else b"",
+        "lives": _json(state.lives.snapshot()),
     }
 
 
@@ -146,6 +152,7 @@ def restore(state: EngineState, sections: Mapping[str, bytes]) -> None:
     state.timers_moved.restore(sections.get("timers_moved", b""))
     state.dedup.restore(sections.get("dedup", b""))
     state.wall.restore(json.loads(sections.get("clock") or b"[]"))
+    state.lives.restore(json.loads(sections.get("lives", b"[]")))
     if whole:
         state.timer.restore(sections, runs)
         state.uses.restore(sections["uses"])
@@ -164,6 +171,7 @@ def restore(state: EngineState, sections: Mapping[str, bytes]) -> None:
         state.halves.remember(first, HalfState(end), id_hash)
     counters = json.loads(sections["counters"])
     state.leases.next_id = counters["next_delivery_id"]
+    state.leases.stride = counters.get("stride", 1)
     state.delayed_counts = {int(topic): count for topic, count in counters["delayed"].items()}
 
 

@@ -226,7 +226,7 @@ class DeliveryApplier:
         subscription = self._state.subscription(delivery.group_id, delivery.topic_id)
         self._move(subscription, delivery, Event.EXTEND)
         if not extend.flags & lease_records.EXTEND_KEEP_HANDLE:
-            delivery.generation += 1
+            delivery.generation += self._state.leases.stride
         if extend.flags & lease_records.EXTEND_RENEWAL:
             delivery.renewals += 1
         if extend.flags & lease_records.EXTEND_GONE:
@@ -258,7 +258,7 @@ class DeliveryApplier:
             self._move(subscription, delivery, Event.SUSPEND)
         else:
             self._move(subscription, delivery, Event.NACK)
-        delivery.generation += 1
+        delivery.generation += self._state.leases.stride
         _hold(self._state, delivery, at.store_ms + attempt.backoff_ms)
 
     def make_ready(self, subscription: Subscription, delivery: Delivery) -> None:

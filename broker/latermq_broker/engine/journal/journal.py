@@ -8,6 +8,7 @@ types are its own; how those are encoded and decoded is known by `store/records/
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from latermq_broker.delivery.halves import HalfMessage
@@ -46,6 +47,7 @@ from latermq_broker.store.records.message_records import (
     encode_ref,
     message_rows,
 )
+from latermq_broker.store.records.own_records import LifePayload
 from latermq_broker.store.records.record import HEADER_BYTES, Record, RecordType
 from latermq_broker.store.records.transaction_records import (
     HalfSenderPayload,
@@ -73,6 +75,7 @@ class Journal:
         self._log = state.store.log
         self._dropped = state.store.dropped
         self._ways: dict[RecordType, _Way] = {}
+        self._life: LifePayload | None = None  # this one, until its record is written
         self.deliveries = DeliveryApplier(state)
         self._messages = MessageApplier(state)
         self.catalog = CatalogApplier(state)
@@ -97,11 +100,26 @@ class Journal:
             kind = kinds[type]
             self._ways[type] = _Way(kind.encode, kind.decode, apply, headless)
 
+    def begin_life(self, life: LifePayload, now_ms: int) -> None:
+        """Write the record of this life of the broker before all others that the life writes.
+
+        Without room for it now, the next write tries first.
+        """
+        self._life = life
+        with suppress(StoreError):
+            self._write_life(now_ms)
+
+    def _write_life(self, now_ms: int) -> None:
+        self.write(RecordType.LIFE, self._life, now_ms)
+        self._life = None
+
     def write(self, type: RecordType, payload: Any, now_ms: int) -> Any:
         """Append one record to the batch and apply it. Returns what that made: see the appliers.
 
         Raises StoreFullError, StoreReadOnlyError before anything has changed.
         """
+        if self._life is not None and type is not RecordType.LIFE:
+            self._write_life(now_ms)
         way = self._ways[type]
         parts = way.encode(payload)
         position = self._log.append(type, parts, now_ms)
@@ -116,6 +134,8 @@ class Journal:
 
         Raises StoreFullError, StoreReadOnlyError before anything has changed.
         """
+        if self._life is not None:
+            self._write_life(now_ms)
         payloads = [b"".join(encode_message(message)) for message in messages]
         positions, lengths = self._log.append_group(RecordType.MESSAGE, payloads, now_ms)
         rows = message_rows(messages, positions, lengths, self._log.last_store_ms)
@@ -133,6 +153,8 @@ class Journal:
 
         Raises as `write_mixed`.
         """
+        if self._life is not None:
+            self._write_life(now_ms)
         payloads = [b"".join(encode_message(message)) for message in messages]
         sizes = list(map(len, payloads))
         chunks = dedup_chunks(ids)
@@ -188,6 +210,8 @@ class Journal:
 
         Raises StoreFullError, StoreReadOnlyError: the first groups may have been written.
         """
+        if self._life is not None:
+            self._write_life(now_ms)
         for at in range(0, len(refs), REF_GROUP):
             group = refs[at : at + REF_GROUP]
             payloads = [encode_ref(ref) for ref in group]
@@ -203,6 +227,8 @@ class Journal:
             behind_bytes: of one that the caller writes next, into the same group; 0: none.
         """
         assert items
+        if self._life is not None:
+            self._write_life(now_ms)
         encoded = [self._ways[type].encode(payload) for type, payload in items]
         sizes = [sum(map(len, parts)) for parts in encoded]
         behind = [behind_bytes] if behind_bytes else []
@@ -218,6 +244,8 @@ class Journal:
 
     def write_messages(self, run: MessageRun, now_ms: int) -> list[int]:
         """Write and apply messages that enter one queue; their positions."""
+        if self._life is not None:
+            self._write_life(now_ms)
         positions, lengths = self._log.append_group(
             RecordType.MESSAGE, encode_message_run(run), now_ms
         )

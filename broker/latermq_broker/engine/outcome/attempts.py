@@ -22,7 +22,11 @@ from latermq_broker.engine.state.model import Group, OnDead, Topic
 from latermq_broker.engine.state.state import EngineState
 from latermq_broker.errors import CorruptRecordError
 from latermq_broker.schedule.levels import level_ms
-from latermq_broker.store.records.lease_records import AttemptPayload, decode_attempt
+from latermq_broker.store.records.lease_records import (
+    GIVEN_BACK,
+    AttemptPayload,
+    decode_attempt,
+)
 from latermq_broker.store.records.letter_records import (
     DEAD_EXHAUSTED,
     DEAD_FILTERED,
@@ -399,6 +403,7 @@ def _payload(delivery: Delivery, ending: _Ending, now_ms: int) -> AttemptPayload
         outcome=ending.outcome,
         backoff_ms=ending.wait_ms,
         failure=None if failure is None else failure[:4],
+        generation=delivery.generation if ending.outcome in GIVEN_BACK else 0,
     )
 
 

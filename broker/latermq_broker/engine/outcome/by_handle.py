@@ -1,13 +1,16 @@
 """Who holds what: deliveries by the receipt handles that clients bring."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from latermq_broker.catalog.catalog import Catalog
 from latermq_broker.delivery.leases.lease import Delivery, State
 from latermq_broker.engine.state.state import EngineState
 from latermq_broker.errors import CorruptRecordError
-from latermq_broker.store.records.lease_records import Outcome, decode_attempt
+from latermq_broker.store.records.lease_records import GIVEN_BACK, decode_attempt
 from latermq_broker.store.records.record import RecordType
+
+REPEATED_ATTEMPTS_MAX: Final = 64  # attempts of a message that a repeated nack is looked up in
 
 
 def live_delivery(
@@ -54,8 +57,7 @@ def was_given_back(
     """Tell whether the lease of the handle was ended by a nack or a suspension of its holder: the
     message waits or was lent again, or it was its last attempt and died of it.
 
-    The chain of attempts in the log says so, newest first: each lease has a generation of its own,
-    and so has the wait after it, unless the lease ran out.
+    The chain of attempts in the log says so, newest first; a repeat comes soon, so the newest few.
     """
     delivery_id, generation = state.handles.decode(handle)
     owner = _ids_of(state.catalog, group, topic)
@@ -64,11 +66,12 @@ def was_given_back(
     if state.recently_done.holds(delivery_id, generation, owner, now_ms):
         return True
     delivery = state.leases.deliveries.get(delivery_id)
-    if delivery is None or not delivery.place.is_of(owner) or delivery.generation <= generation:
+    if delivery is None or not delivery.place.is_of(owner) or delivery.generation == generation:
         return False
-    left = delivery.generation - (delivery.state is State.LEASED)  # after the newest ended lease
     position = delivery.last_attempt
-    while position and left > generation:
+    for _ in range(REPEATED_ATTEMPTS_MAX):
+        if not position:
+            break
         try:
             record = state.read(position)
         except CorruptRecordError:
@@ -76,10 +79,8 @@ def was_given_back(
         if record.type is not RecordType.ATTEMPT:
             return False
         attempt = decode_attempt(record.payload)
-        ended = attempt.outcome in (Outcome.NACK, Outcome.SUSPENDED)
-        if ended and left - 1 == generation:
+        if attempt.outcome in GIVEN_BACK and attempt.generation == generation:
             return True
-        left -= 1 + ended
         position = attempt.previous
     return False
 

@@ -16,6 +16,7 @@ from latermq_broker.catalog.access import User
 from latermq_broker.catalog.shares import Shares, key_of
 from latermq_broker.delivery.filters.filter import hash64
 from latermq_broker.delivery.halves import (
+    ID_BITS_MASK,
     HalfEvent,
     HalfMessage,
     HalfState,
@@ -110,31 +111,34 @@ class Transactions:
             halves = self._journal.write_halves(payloads, key_of(user), now_ms)
         except StoreFullError as error:
             raise store.disk.ran_out(error) from error
-        return [_sent(half.position) for half in halves]
+        return [_sent(half) for half in halves]
 
     def end(
         self, topic: str, name: str, message_id: str, event: HalfEvent, now_ms: int
     ) -> HalfState:
         """End a half message. COMMIT: it enters a queue of its topic. ROLLBACK: it never will.
 
-        At any age, whoever was asked meanwhile; again is harmless. `message_id` may be empty.
+        At any age, whoever was asked meanwhile; again is harmless. `message_id` may be empty, but
+        for a name of an earlier version, which is a position of the log alone.
         Protocol: EndTransaction.
         Raises InvalidTransactionIdError: unknown, another message's or topic's, or it has the
         contrary end already.
         """
-        first = self._first(topic, name)
-        half = None if first is None else self._halves.get(first)
+        first, id_bits = self._named(topic, name)
+        half = self._halves.get(first)
         state, id_hash = HalfState.PENDING, 0
         if half is not None:
             owner = self._state.catalog.topic_by_id(half.topic_id)
             id_hash = half.id_hash
             if owner is None or owner.name != topic:
                 raise _unknown(name, topic)
-        elif first is not None and first in self._halves.ended:
+        elif first in self._halves.ended:
             state, id_hash = self._halves.ended[first]
         else:
             raise _unknown(name, topic)
         if message_id and hash64(message_id) != id_hash:
+            raise _unknown(name, topic)
+        if id_bits != id_hash & ID_BITS_MASK and not (id_bits < 0 and message_id):
             raise _unknown(name, topic)
         end = after(state, event)
         if end is None:
@@ -148,11 +152,12 @@ class Transactions:
                 self.roll_back(half, CAUSE_PRODUCER, now_ms)
         return end
 
-    def _first(self, topic: str, name: str) -> int | None:
-        """Find `first` by a transaction id: the message id, or `t-…` as operators use it."""
-        owner = self._state.catalog.topic(topic)
-        named = self._halves.named(hash64(name), owner.id) if owner is not None else 0
-        return named or parse_transaction_id(name)
+    def _named(self, topic: str, name: str) -> tuple[int, int]:
+        """Find `first` by a transaction id, the message id or `t-…` as operators use it; and bits
+        of the hash of its message's id, -1 where the name does not tell. First 0: there is none."""
+        owner, id_hash = self._state.catalog.topic(topic), hash64(name)
+        named = self._halves.named(id_hash, owner.id) if owner is not None else 0
+        return (named, id_hash & ID_BITS_MASK) if named else parse_transaction_id(name) or (0, 0)
 
     def commit(self, half: HalfMessage, now_ms: int) -> None:
         """Put it into a queue of its topic, which exists; of a message group, behind those there.
@@ -214,7 +219,7 @@ class Transactions:
         log.warning(
             "transaction rolled back: nobody said how it ended",
             extra={
-                "transaction": transaction_id(half.first),
+                "transaction": transaction_id(half.first, half.id_hash),
                 "checks": half.checks,
                 "cause": CAUSES[cause],
             },
@@ -253,7 +258,8 @@ class Transactions:
             self._state.damaged.give_up(error)
             self.roll_back(half, CAUSE_DAMAGED, now_ms)
             return None
-        return OrphanCheck(transaction_id(first), rest, sys, half.checks + 1, half.asked_client)
+        name = transaction_id(first, half.id_hash)
+        return OrphanCheck(name, rest, sys, half.checks + 1, half.asked_client)
 
     def asked(self, first: int, client_id: str, now_ms: int) -> None:
         """Note that a producer was asked: the next one is, if it does not answer in time."""
@@ -291,14 +297,14 @@ def write_rollback(journal: Journal, half: HalfMessage, cause: int, now_ms: int)
     journal.write(RecordType.TXN, payload, now_ms)
 
 
-def _sent(position: int) -> Sent:
+def _sent(half: HalfMessage) -> Sent:
     return Sent(
-        position=position,
+        position=half.position,
         queue_id=-1,
         queue_offset=-1,
         due_ms=0,
         pending_id="",
-        transaction_id=transaction_id(position),
+        transaction_id=transaction_id(half.first, half.id_hash),
     )
 
 

@@ -30,6 +30,7 @@ from latermq_broker.engine.state.figures import Figures
 from latermq_broker.engine.state.group_flow import Flow
 from latermq_broker.engine.state.hearing import Hearing
 from latermq_broker.engine.state.letter_states import LetterStates
+from latermq_broker.engine.state.lives import Lives
 from latermq_broker.engine.state.model import NOTHING_READY, Ready, Topic, TopicType
 from latermq_broker.engine.state.rewinds import Rewinds
 from latermq_broker.engine.state.segment_use import SegmentUses
@@ -369,6 +370,7 @@ class EngineState:
         self.turns = QueueTurns()
         self.damaged = Damaged(store, config.store.on_corrupt)
         self.wall = WallClock()
+        self.lives = Lives()
         self.hearing = Hearing()
         self.figures = Figures()
         self.conditions = Conditions()

@@ -13,14 +13,14 @@ import struct
 from collections import OrderedDict
 from typing import Final
 
+from latermq_broker.delivery.halves import ID_BITS_MASK
+
 MOVED_MAX: Final = 65_536
 OVER_MAX: Final = 10_000
 CANCELLED: Final = 0
 _ROW: Final = struct.Struct("<QQQ")
 assert _ROW.size == 24
 _FORGOT: Final = struct.Struct("<Q")
-
-ID_BITS_MASK: Final = (1 << 32) - 1  # of the hash of a message id, in recall handles
 
 
 def delayed_id(due_ms: int, position: int, id_hash: int) -> str:

@@ -14,7 +14,7 @@ from itertools import islice
 from operator import itemgetter
 
 from latermq_broker.catalog.catalog import RETRY_PREFIX, SCHEDULE_TOPIC
-from latermq_broker.delivery.halves import HalfMessage, transaction_id
+from latermq_broker.delivery.halves import ID_BITS_MASK, HalfMessage, transaction_id
 from latermq_broker.delivery.leases.lease import Delivery, State
 from latermq_broker.delivery.retry import BACKOFF_MS_MAX
 from latermq_broker.engine.journal.journal import Journal
@@ -378,7 +378,8 @@ class PendingView:
             waiting = where_now(self._state, waiting, id_bits)
         elif waiting[1] == 2:
             half = self._state.halves.get(waiting[2])
-            waiting = None if half is None else _half_waiting(self._state, half)
+            known = half is not None and id_bits in (-1, half.id_hash & ID_BITS_MASK)
+            waiting = _half_waiting(self._state, half) if half is not None and known else None
         elif waiting[2] not in self._state.leases.deliveries:
             waiting = None
         where = None if waiting is None else self._key(waiting)
@@ -458,7 +459,7 @@ def _position(state: EngineState, waiting: Waiting) -> int:
 
 def _pending_id(state: EngineState, waiting: Waiting) -> str:
     if waiting[1] == 2:
-        return transaction_id(waiting[2])
+        return transaction_id(waiting[2], _half(state, waiting).id_hash)
     if waiting[1]:
         return delivery_pending_id(waiting[2])
     record = state.store.log.read(waiting[2])

@@ -5,10 +5,9 @@ from contextlib import suppress
 from itertools import islice
 from typing import Final
 
-from latermq_broker.delivery.halves import parse_transaction_id
+from latermq_broker.delivery.halves import ID_BITS_MASK, parse_transaction_id
 from latermq_broker.delivery.leases.lease import State
 from latermq_broker.engine.state.state import EngineState
-from latermq_broker.engine.state.timers_moved import ID_BITS_MASK
 from latermq_broker.errors import BadRequestError, CorruptRecordError
 from latermq_broker.store.records.message_records import decode_message_head
 from latermq_broker.store.records.retention_records import first_position
@@ -50,9 +49,10 @@ def parse_token(token: str) -> PageCursor:
 
 
 def parse_id(pending_id: str) -> tuple[Waiting | None, int]:
-    """Decode a pending id into where it waits, and of a delayed message bits of its id's hash.
+    """Decode a pending id into where it waits, and bits of the hash of its message's id.
 
-    None: not one of ours. -1 for the bits: of an earlier version, which did not name them.
+    None: not one of ours. -1 for the bits: of an earlier version, which did not name them, or of a
+    retry, whose delivery id no other life of a log has.
     """
     parts = pending_id.split("-")
     try:
@@ -61,9 +61,9 @@ def parse_id(pending_id: str) -> tuple[Waiting | None, int]:
             return (int(parts[1], 16), 0, int(parts[2], 16)), bits
         if parts[0] == "r" and len(parts) == 2:
             return (0, 1, int(parts[1], 16)), -1
-        first = parse_transaction_id(pending_id)
-        if first is not None:
-            return (0, 2, first), -1
+        transaction = parse_transaction_id(pending_id)
+        if transaction is not None:
+            return (0, 2, transaction[0]), transaction[1]
     except ValueError:
         pass
     return None, -1

@@ -35,7 +35,7 @@ PAGE_BYTES: Final = 2 << 20  # of a long page: it has no bodies
 SLICE_MAX: Final = 200  # looked at and decoded in one turn of the loop: some 10 ms
 SEARCH_MAX: Final = 1_000  # … when only the ids are compared
 
-_PENDING_ID: Final = re.compile(r"d(-[0-9a-f]+){2,3}|[rt]-[0-9a-f]+")
+_PENDING_ID: Final = re.compile(r"d(-[0-9a-f]+){2,3}|t(-[0-9a-f]+){1,2}|r-[0-9a-f]+")
 _Change = Callable[[str, int], PendingItem]  # (id, now_ms)
 
 

@@ -58,7 +58,7 @@ class QueuesService:
         names = list(request.topics) or await self._matching(request.topic_pattern)
         response = queue_pb2.DescribeQueuesResponse(status=ok_status())
         for index, name in enumerate(names, 1):
-            response.topics.append(self._ends(name, request.at_ms))
+            response.topics.append(self._ends(name, request.at_ms, lives=request.lives))
             if index % SLICE_TOPICS_MAX == 0:
                 await asyncio.sleep(0)
         # A reader remembers these ends: a crash must not take them back and give them out again.
@@ -76,7 +76,7 @@ class QueuesService:
                 await asyncio.sleep(0)
         return names
 
-    def _ends(self, name: str, at_ms: int) -> queue_pb2.TopicEnds:
+    def _ends(self, name: str, at_ms: int, *, lives: bool) -> queue_pb2.TopicEnds:
         try:
             topic = self._topic(name)
         except TopicNotFoundError as error:
@@ -87,6 +87,7 @@ class QueuesService:
             )
         ends = queue_pb2.TopicEnds(topic=name, status=ok_status(), epoch=topic.epoch)
         for queue in self._engine.topics.ends(topic):
+            begins = self._engine.queues.lives(name, queue.queue_id) if lives else []
             ends.queues.add(
                 queue_id=queue.queue_id,
                 earliest_offset=queue.earliest_offset,
@@ -94,6 +95,7 @@ class QueuesService:
                 offset_at=self._engine.queues.offset_at(name, queue.queue_id, at_ms)
                 if at_ms > 0
                 else 0,
+                lives=[queue_pb2.LifeBegin(offset=offset, life=life) for offset, life in begins],
             )
         return ends
 

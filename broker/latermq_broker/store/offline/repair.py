@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from secrets import token_bytes
 from typing import Any, Final
 
 from latermq_broker.errors import CorruptRecordError
@@ -262,7 +261,7 @@ class _Repair:
     # --- what takes its place ------------------------------------------------------------------
 
     def _mend(self, examination: Examination) -> None:
-        uuid = examination.uuid or token_bytes(16)
+        uuid = examination.uuid or self._files.random_bytes(16)
         row = list(examination.segments)
         for broken in examination.breaks:
             if broken.damage.position < row[0].base:

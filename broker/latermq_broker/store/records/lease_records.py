@@ -287,16 +287,19 @@ def _extend_text(record: Record, names: Names) -> Fields:
 
 #  ATTEMPT   0     8   16      24           28       30       31     32
 #            | prev| id| client| duration_ms| attempt| outcome| flags| [backoff_ms u32] [failure]
+#            | [generation u32]
 #  failure   0          2         4          6           8
 #            | class_len| text_len| hash_len | stack_len | class | text | hash | stack
 #  A lease ended without an ack and the message stays with its group. `prev` is the position of the
 #  message's previous ATTEMPT record, 0 for none: the attempts form a list in the log. The attempt
 #  began at store time - duration_ms. The message is receivable at store time + backoff_ms.
+#  `generation` is that of the lease or wait that its holder ended by it: handles name it.
 _ATTEMPT: Final = struct.Struct("<QQQIHBB")
 assert _ATTEMPT.size == 32
 _FAILURE: Final = struct.Struct("<HHHH")
 _ATTEMPT_HAS_BACKOFF: Final = 1
 _ATTEMPT_HAS_FAILURE: Final = 2
+_ATTEMPT_HAS_GENERATION: Final = 4
 
 
 class Outcome(IntEnum):
@@ -314,6 +317,9 @@ class Outcome(IntEnum):
 LEASE_ENDED: Final = frozenset({Outcome.EXPIRED, Outcome.CLIENT_GONE})  # by time, with no answer
 
 
+GIVEN_BACK: Final = (Outcome.NACK, Outcome.SUSPENDED)  # by the holder
+
+
 class AttemptPayload(NamedTuple):
     previous: int
     id: int
@@ -323,11 +329,14 @@ class AttemptPayload(NamedTuple):
     outcome: int
     backoff_ms: int
     failure: tuple[str, str, str, str] | None  # class, text, stack hash, stack
+    generation: int = 0  # that the holder ended; 0: it ran out, or an older version wrote it
 
 
 def encode_attempt(attempt: AttemptPayload) -> list[Bytes]:
-    flags = (_ATTEMPT_HAS_BACKOFF if attempt.backoff_ms else 0) | (
-        _ATTEMPT_HAS_FAILURE if attempt.failure is not None else 0
+    flags = (
+        (_ATTEMPT_HAS_BACKOFF if attempt.backoff_ms else 0)
+        | (_ATTEMPT_HAS_FAILURE if attempt.failure is not None else 0)
+        | (_ATTEMPT_HAS_GENERATION if attempt.generation else 0)
     )
     parts: list[Bytes] = [
         _ATTEMPT.pack(
@@ -346,6 +355,8 @@ def encode_attempt(attempt: AttemptPayload) -> list[Bytes]:
         texts = [text.encode("utf-8", "replace") for text in attempt.failure]
         parts.append(_FAILURE.pack(*map(len, texts)))
         parts.extend(texts)
+    if attempt.generation:
+        parts.append(attempt.generation.to_bytes(4, "little"))
     return parts
 
 
@@ -367,8 +378,19 @@ def decode_attempt(payload: Bytes) -> AttemptPayload:
             texts.append(str(payload[start : start + length], "utf-8", "replace"))
             start += length
         failure = (texts[0], texts[1], texts[2], texts[3])
+    generation = 0
+    if flags & _ATTEMPT_HAS_GENERATION:
+        generation = int.from_bytes(payload[start : start + 4], "little")
     return AttemptPayload(
-        previous, delivery_id, client, duration_ms, attempt, outcome, backoff_ms, failure
+        previous,
+        delivery_id,
+        client,
+        duration_ms,
+        attempt,
+        outcome,
+        backoff_ms,
+        failure,
+        generation,
     )
 
 

@@ -85,6 +85,7 @@ class RecordType(IntEnum):
     LEASE_AHEAD = 32  # what a group did behind messages that another of its consumers wants
     WANTED = 33  # what the consumers of a group filter a topic by
     CLOCK = 34  # the wall clock stepped, or shows another time in this life
+    LIFE = 35  # a broker's life on this log began: its random stride of generations
 
 
 INTERNAL_TYPES: Final = frozenset({RecordType.MARK, RecordType.BLANK})

@@ -26,7 +26,7 @@ from latermq_proto.apache.rocketmq.v2 import definition_pb2 as apache_dot_rocket
 from latermq_proto.latermq.v1 import dead_letter_pb2 as latermq_dot_v1_dot_dead__letter__pb2
 
 
-DESCRIPTOR = _POOL.AddSerializedFile(b'\n\x16latermq/v1/queue.proto\x12\nlatermq.v1\x1a#apache/rocketmq/v2/definition.proto\x1a\x1clatermq/v1/dead_letter.proto\"M\n\x15\x44\x65scribeQueuesRequest\x12\x0e\n\x06topics\x18\x01 \x03(\t\x12\x15\n\rtopic_pattern\x18\x02 \x01(\t\x12\r\n\x05\x61t_ms\x18\x03 \x01(\x03\"^\n\tQueueEnds\x12\x10\n\x08queue_id\x18\x01 \x01(\x05\x12\x17\n\x0f\x65\x61rliest_offset\x18\x02 \x01(\x03\x12\x13\n\x0bnext_offset\x18\x03 \x01(\x03\x12\x11\n\toffset_at\x18\x04 \x01(\x03\"|\n\tTopicEnds\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12\r\n\x05topic\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\t\x12%\n\x06queues\x18\x04 \x03(\x0b\x32\x15.latermq.v1.QueueEnds\"k\n\x16\x44\x65scribeQueuesResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12%\n\x06topics\x18\x02 \x03(\x0b\x32\x15.latermq.v1.TopicEnds\"\xac\x01\n\x10ReadQueueRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\t\x12\x10\n\x08queue_id\x18\x03 \x01(\x05\x12\x14\n\x0cstart_offset\x18\x04 \x01(\x03\x12\x12\n\nend_offset\x18\x05 \x01(\x03\x12\x15\n\rpage_rows_max\x18\x06 \x01(\x05\x12\x16\n\x0epage_bytes_max\x18\x07 \x01(\x05\x12\x0f\n\x07\x63olumns\x18\x08 \x03(\t\"\x95\x06\n\x08QueueRow\x12\x14\n\x0cqueue_offset\x18\x01 \x01(\x03\x12\x12\n\nmessage_id\x18\x02 \x01(\t\x12\x14\n\x0cmessage_type\x18\x03 \x01(\t\x12\x0b\n\x03tag\x18\x04 \x01(\t\x12\x0c\n\x04keys\x18\x05 \x03(\t\x12\x15\n\rmessage_group\x18\x06 \x01(\t\x12\x0c\n\x04\x62ody\x18\x07 \x01(\x0c\x12\x15\n\rbody_encoding\x18\x08 \x01(\t\x12\x38\n\nproperties\x18\t \x03(\x0b\x32$.latermq.v1.QueueRow.PropertiesEntry\x12\x16\n\x0e\x62orn_timestamp\x18\n \x01(\x03\x12\x11\n\tborn_host\x18\x0b \x01(\t\x12\x17\n\x0fstore_timestamp\x18\x0c \x01(\x03\x12\x1a\n\x12\x64\x65livery_timestamp\x18\r \x01(\x03\x12\x18\n\x10\x64\x65livery_attempt\x18\x0e \x01(\x05\x12\x16\n\x0e\x63onsumer_group\x18\x0f \x01(\t\x12\x14\n\x0corigin_topic\x18\x10 \x01(\t\x12\x17\n\x0forigin_queue_id\x18\x11 \x01(\x05\x12\x15\n\rorigin_offset\x18\x12 \x01(\x03\x12\x19\n\x11origin_message_id\x18\x13 \x01(\t\x12\x0e\n\x06reason\x18\x14 \x01(\t\x12\x15\n\rattempt_count\x18\x15 \x01(\x05\x12\x14\n\x0cmax_attempts\x18\x16 \x01(\x05\x12\x18\n\x10\x66irst_failure_at\x18\x17 \x01(\x03\x12\x17\n\x0flast_failure_at\x18\x18 \x01(\x03\x12\x0f\n\x07\x64\x65\x61\x64_at\x18\x19 \x01(\x03\x12\x15\n\rfailure_class\x18\x1a \x01(\t\x12\x14\n\x0c\x66\x61ilure_text\x18\x1b \x01(\t\x12\x11\n\tsignature\x18\x1c \x01(\t\x12%\n\x08\x61ttempts\x18\x1d \x03(\x0b\x32\x13.latermq.v1.Attempt\x12\x13\n\x0bredriven_at\x18\x1e \x01(\x03\x12\x15\n\rredrive_count\x18\x1f \x01(\x05\x1a\x31\n\x0fPropertiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xa3\x01\n\rReadQueuePage\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12\x14\n\x0c\x66irst_offset\x18\x02 \x01(\x03\x12\"\n\x04rows\x18\x03 \x03(\x0b\x32\x14.latermq.v1.QueueRow\x12\x17\n\x0f\x65\x61rliest_offset\x18\x04 \x01(\x03\x12\x13\n\x0bnext_offset\x18\x05 \x01(\x03\x32\xa9\x01\n\x06Queues\x12W\n\x0e\x44\x65scribeQueues\x12!.latermq.v1.DescribeQueuesRequest\x1a\".latermq.v1.DescribeQueuesResponse\x12\x46\n\tReadQueue\x12\x1c.latermq.v1.ReadQueueRequest\x1a\x19.latermq.v1.ReadQueuePage0\x01\x62\x06proto3')
+DESCRIPTOR = _POOL.AddSerializedFile(b'\n\x16latermq/v1/queue.proto\x12\nlatermq.v1\x1a#apache/rocketmq/v2/definition.proto\x1a\x1clatermq/v1/dead_letter.proto\"\\\n\x15\x44\x65scribeQueuesRequest\x12\x0e\n\x06topics\x18\x01 \x03(\t\x12\x15\n\rtopic_pattern\x18\x02 \x01(\t\x12\r\n\x05\x61t_ms\x18\x03 \x01(\x03\x12\r\n\x05lives\x18\x04 \x01(\x08\"\x84\x01\n\tQueueEnds\x12\x10\n\x08queue_id\x18\x01 \x01(\x05\x12\x17\n\x0f\x65\x61rliest_offset\x18\x02 \x01(\x03\x12\x13\n\x0bnext_offset\x18\x03 \x01(\x03\x12\x11\n\toffset_at\x18\x04 \x01(\x03\x12$\n\x05lives\x18\x05 \x03(\x0b\x32\x15.latermq.v1.LifeBegin\")\n\tLifeBegin\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\x0c\n\x04life\x18\x02 \x01(\r\"|\n\tTopicEnds\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12\r\n\x05topic\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\t\x12%\n\x06queues\x18\x04 \x03(\x0b\x32\x15.latermq.v1.QueueEnds\"k\n\x16\x44\x65scribeQueuesResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12%\n\x06topics\x18\x02 \x03(\x0b\x32\x15.latermq.v1.TopicEnds\"\xac\x01\n\x10ReadQueueRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\t\x12\x10\n\x08queue_id\x18\x03 \x01(\x05\x12\x14\n\x0cstart_offset\x18\x04 \x01(\x03\x12\x12\n\nend_offset\x18\x05 \x01(\x03\x12\x15\n\rpage_rows_max\x18\x06 \x01(\x05\x12\x16\n\x0epage_bytes_max\x18\x07 \x01(\x05\x12\x0f\n\x07\x63olumns\x18\x08 \x03(\t\"\x95\x06\n\x08QueueRow\x12\x14\n\x0cqueue_offset\x18\x01 \x01(\x03\x12\x12\n\nmessage_id\x18\x02 \x01(\t\x12\x14\n\x0cmessage_type\x18\x03 \x01(\t\x12\x0b\n\x03tag\x18\x04 \x01(\t\x12\x0c\n\x04keys\x18\x05 \x03(\t\x12\x15\n\rmessage_group\x18\x06 \x01(\t\x12\x0c\n\x04\x62ody\x18\x07 \x01(\x0c\x12\x15\n\rbody_encoding\x18\x08 \x01(\t\x12\x38\n\nproperties\x18\t \x03(\x0b\x32$.latermq.v1.QueueRow.PropertiesEntry\x12\x16\n\x0e\x62orn_timestamp\x18\n \x01(\x03\x12\x11\n\tborn_host\x18\x0b \x01(\t\x12\x17\n\x0fstore_timestamp\x18\x0c \x01(\x03\x12\x1a\n\x12\x64\x65livery_timestamp\x18\r \x01(\x03\x12\x18\n\x10\x64\x65livery_attempt\x18\x0e \x01(\x05\x12\x16\n\x0e\x63onsumer_group\x18\x0f \x01(\t\x12\x14\n\x0corigin_topic\x18\x10 \x01(\t\x12\x17\n\x0forigin_queue_id\x18\x11 \x01(\x05\x12\x15\n\rorigin_offset\x18\x12 \x01(\x03\x12\x19\n\x11origin_message_id\x18\x13 \x01(\t\x12\x0e\n\x06reason\x18\x14 \x01(\t\x12\x15\n\rattempt_count\x18\x15 \x01(\x05\x12\x14\n\x0cmax_attempts\x18\x16 \x01(\x05\x12\x18\n\x10\x66irst_failure_at\x18\x17 \x01(\x03\x12\x17\n\x0flast_failure_at\x18\x18 \x01(\x03\x12\x0f\n\x07\x64\x65\x61\x64_at\x18\x19 \x01(\x03\x12\x15\n\rfailure_class\x18\x1a \x01(\t\x12\x14\n\x0c\x66\x61ilure_text\x18\x1b \x01(\t\x12\x11\n\tsignature\x18\x1c \x01(\t\x12%\n\x08\x61ttempts\x18\x1d \x03(\x0b\x32\x13.latermq.v1.Attempt\x12\x13\n\x0bredriven_at\x18\x1e \x01(\x03\x12\x15\n\rredrive_count\x18\x1f \x01(\x05\x1a\x31\n\x0fPropertiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xa3\x01\n\rReadQueuePage\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12\x14\n\x0c\x66irst_offset\x18\x02 \x01(\x03\x12\"\n\x04rows\x18\x03 \x03(\x0b\x32\x14.latermq.v1.QueueRow\x12\x17\n\x0f\x65\x61rliest_offset\x18\x04 \x01(\x03\x12\x13\n\x0bnext_offset\x18\x05 \x01(\x03\x32\xa9\x01\n\x06Queues\x12W\n\x0e\x44\x65scribeQueues\x12!.latermq.v1.DescribeQueuesRequest\x1a\".latermq.v1.DescribeQueuesResponse\x12\x46\n\tReadQueue\x12\x1c.latermq.v1.ReadQueueRequest\x1a\x19.latermq.v1.ReadQueuePage0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,21 +36,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_QUEUEROW_PROPERTIESENTRY']._loaded_options = None
   _globals['_QUEUEROW_PROPERTIESENTRY']._serialized_options = b'8\001'
   _globals['_DESCRIBEQUEUESREQUEST']._serialized_start=105
-  _globals['_DESCRIBEQUEUESREQUEST']._serialized_end=182
-  _globals['_QUEUEENDS']._serialized_start=184
-  _globals['_QUEUEENDS']._serialized_end=278
-  _globals['_TOPICENDS']._serialized_start=280
-  _globals['_TOPICENDS']._serialized_end=404
-  _globals['_DESCRIBEQUEUESRESPONSE']._serialized_start=406
-  _globals['_DESCRIBEQUEUESRESPONSE']._serialized_end=513
-  _globals['_READQUEUEREQUEST']._serialized_start=516
-  _globals['_READQUEUEREQUEST']._serialized_end=688
-  _globals['_QUEUEROW']._serialized_start=691
-  _globals['_QUEUEROW']._serialized_end=1480
-  _globals['_QUEUEROW_PROPERTIESENTRY']._serialized_start=1431
-  _globals['_QUEUEROW_PROPERTIESENTRY']._serialized_end=1480
-  _globals['_READQUEUEPAGE']._serialized_start=1483
-  _globals['_READQUEUEPAGE']._serialized_end=1646
-  _globals['_QUEUES']._serialized_start=1649
-  _globals['_QUEUES']._serialized_end=1818
+  _globals['_DESCRIBEQUEUESREQUEST']._serialized_end=197
+  _globals['_QUEUEENDS']._serialized_start=200
+  _globals['_QUEUEENDS']._serialized_end=332
+  _globals['_LIFEBEGIN']._serialized_start=334
+  _globals['_LIFEBEGIN']._serialized_end=375
+  _globals['_TOPICENDS']._serialized_start=377
+  _globals['_TOPICENDS']._serialized_end=501
+  _globals['_DESCRIBEQUEUESRESPONSE']._serialized_start=503
+  _globals['_DESCRIBEQUEUESRESPONSE']._serialized_end=610
+  _globals['_READQUEUEREQUEST']._serialized_start=613
+  _globals['_READQUEUEREQUEST']._serialized_end=785
+  _globals['_QUEUEROW']._serialized_start=788
+  _globals['_QUEUEROW']._serialized_end=1577
+  _globals['_QUEUEROW_PROPERTIESENTRY']._serialized_start=1528
+  _globals['_QUEUEROW_PROPERTIESENTRY']._serialized_end=1577
+  _globals['_READQUEUEPAGE']._serialized_start=1580
+  _globals['_READQUEUEPAGE']._serialized_end=1743
+  _globals['_QUEUES']._serialized_start=1746
+  _globals['_QUEUES']._serialized_end=1915
 # @@protoc_insertion_point(module_scope)

@@ -8,26 +8,38 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class DescribeQueuesRequest(_message.Message):
-    __slots__ = ("topics", "topic_pattern", "at_ms")
+    __slots__ = ("topics", "topic_pattern", "at_ms", "lives")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     TOPIC_PATTERN_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
+    LIVES_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     topic_pattern: str
     at_ms: int
-    def __init__(self, topics: _Optional[_Iterable[str]] = ..., topic_pattern: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
+    lives: bool
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., topic_pattern: _Optional[str] = ..., at_ms: _Optional[int] = ..., lives: bool = ...) -> None: ...
 
 class QueueEnds(_message.Message):
-    __slots__ = ("queue_id", "earliest_offset", "next_offset", "offset_at")
+    __slots__ = ("queue_id", "earliest_offset", "next_offset", "offset_at", "lives")
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     EARLIEST_OFFSET_FIELD_NUMBER: _ClassVar[int]
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     OFFSET_AT_FIELD_NUMBER: _ClassVar[int]
+    LIVES_FIELD_NUMBER: _ClassVar[int]
     queue_id: int
     earliest_offset: int
     next_offset: int
     offset_at: int
-    def __init__(self, queue_id: _Optional[int] = ..., earliest_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., offset_at: _Optional[int] = ...) -> None: ...
+    lives: _containers.RepeatedCompositeFieldContainer[LifeBegin]
+    def __init__(self, queue_id: _Optional[int] = ..., earliest_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., offset_at: _Optional[int] = ..., lives: _Optional[_Iterable[_Union[LifeBegin, _Mapping]]] = ...) -> None: ...
+
+class LifeBegin(_message.Message):
+    __slots__ = ("offset", "life")
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LIFE_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    life: int
+    def __init__(self, offset: _Optional[int] = ..., life: _Optional[int] = ...) -> None: ...
 
 class TopicEnds(_message.Message):
     __slots__ = ("status", "topic", "epoch", "queues")

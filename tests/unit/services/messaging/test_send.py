@@ -272,7 +272,7 @@ async def test_row_16_an_unknown_topic_is_made_or_refused() -> None:
 async def test_row_17_a_disk_that_is_behind() -> None:
     config = replace(
         SMALL,
-        store=StoreConfig(segment_bytes=1 << 20, message_body_bytes_max=1, unsynced_bytes_max=1),
+        store=StoreConfig(segment_bytes=1 << 20, message_body_bytes_max=1, unsynced_bytes_max=100),
     )
     async with Messaging(config) as broker:
         assert (await broker.send(message("orders", b"x"))).status.code == Code.OK
