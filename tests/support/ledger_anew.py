@@ -20,8 +20,8 @@ class Anew(Moves):
     """What may be gone, and what has to be there instead."""
 
     epoch: str = ""  # of the topic, since it was told to be made; "": not known
-    doomed: dict[str, Letters] = field(default_factory=dict)
-    """Epochs of topics whose deletion was asked for and not answered, oldest first."""
+    doomed: dict[str, tuple[int, Letters]] = field(default_factory=dict)
+    """Epochs of topics whose deletion was asked for and not answered, oldest first: in which life."""
     deleted_epochs: set[str] = field(default_factory=set)
     kinds: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Group → the kinds that it may have now, "" if it may not be there; if it was ever deleted."""
@@ -31,7 +31,7 @@ class Anew(Moves):
         for message in self.messages.values():
             if message.deleted is None:
                 message.deleted, message.topic = Outcome.UNKNOWN, epoch
-        self.doomed[epoch] = letters
+        self.doomed[epoch] = self.life, letters
         self.epoch, self.queues = "", 0
 
     def deleted_topic(self, epoch: str) -> None:
@@ -59,7 +59,7 @@ class Anew(Moves):
 
     def _end_topic(self, epoch: str, *, sure: bool) -> None:
         """Nothing of it is left but letters, and what was redriven since, if that is not sure."""
-        letters = self.doomed.pop(epoch)
+        life, letters = self.doomed.pop(epoch)
         groups = {*letters, *(group for group, _ in self.progress)}
         gone = [name for name, message in self.messages.items() if message.deleted is not None]
         for message_id in gone:
@@ -71,7 +71,7 @@ class Anew(Moves):
                 count = letters.get(group, Counter[str]())[message_id]
                 if before is None and not count:
                     continue
-                fresh = self.progress[group, message_id] = Progress(life=self.life)
+                fresh = self.progress[group, message_id] = Progress(life=life)
                 fresh.letters_before = fresh.letters_least = count
                 if before is not None and not sure:
                     fresh.redrive = Outcome.UNKNOWN if before.redrive or before.adopted else None
