@@ -99,6 +99,17 @@ def test_an_offset_of_unknown_outcome_allows_either() -> None:
         assert made.violations == []
 
 
+def test_an_offset_moved_on_after_one_that_may_have_moved_back_owes_nothing() -> None:
+    made = ledger()
+    made.delivered("g", delivery(1))
+    made.rewinding("g", ["m"], Counter())
+    made.crashed()
+    skipped(made)
+    made.check_drained("g", NOW)
+    made.delivered("g", delivery(2, at_ms=NOW + 100))  # or it had not moved back
+    assert made.violations == []
+
+
 def test_what_is_skipped_or_not_wanted_is_not_owed() -> None:
     made = ledger()
     skipped(made)
@@ -142,6 +153,18 @@ def test_a_topic_that_is_there_tells_whether_its_deletion_happened() -> None:
         made.violations.clear()
         made.delivered("g", delivery(2, at_ms=NOW + 200))
         assert ("its topic was deleted" in made.violations[0]) is (found != "old")
+
+
+def test_a_lease_that_nobody_saw_may_be_of_the_life_that_deleted_the_topic() -> None:
+    made = ledger()
+    forwarded(made)
+    made.crashed()
+    made.deleting_topic("old", {"g": Counter("m")})
+    made.redriving("g", "m")  # lent then, and written as the power failed
+    made.crashed()
+    made.found_topic("new")
+    made.delivered("g", delivery(2, at_ms=NOW + 200))
+    assert made.violations == []
 
 
 def test_what_a_deleted_topic_had_is_not_owed_and_its_letters_stay() -> None:

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 
 from property.declarer_faults import DECLARER_FAULTS
 from property.filter_faults import FILTER_FAULTS
+from property.mutations_of_lives import OF_LIVES
 from property.mutations_of_time import OF_TIME
 
 ROOT: Final = Path(__file__).parents[2]
@@ -225,34 +226,6 @@ MUTATIONS: Final = (
         "            message, _ = told(state, delivery.position, topic.id) or (message, 0)\n",
     ),
     Mutation(
-        "lives of copies of a log give equal receipts",
-        "tests/unit/engine/test_other_lives.py",
-        "engine/engine.py",
-        "first_id = random_bits(files, FIRST_ID_BITS) // FIRST_ID_STEP * FIRST_ID_STEP",
-        "first_id = 0",
-    ),
-    Mutation(
-        "what two copies of a log lend again has one receipt in both",
-        "tests/unit/engine/test_other_lives.py",
-        "engine/engine.py",
-        "random_bits(files, STRIDE_BITS) | 1)",
-        "1)",
-    ),
-    Mutation(
-        "a checkpoint forgets the broker's lives",
-        "tests/unit/engine/test_other_lives.py",
-        "engine/checkpoint/snapshot.py",
-        'json.loads(sections.get("lives", b"[]"))',
-        "[]",
-    ),
-    Mutation(
-        "a checkpoint forgets this life's stride of generations",
-        "tests/unit/engine/test_other_lives.py",
-        "engine/checkpoint/snapshot.py",
-        'counters.get("stride", 1)',
-        "1",
-    ),
-    Mutation(
         "a redrive does not say of which message it is",
         IDENTITY,
         "engine/journal/apply_deliveries.py",
@@ -430,6 +403,7 @@ MUTATIONS: Final = (
         "            deleted=frozenset(self._deleted),\n",
     ),
     *(Mutation(*each) for each in OF_TIME),
+    *(Mutation(*each) for each in OF_LIVES),
 )
 
 

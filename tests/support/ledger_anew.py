@@ -21,7 +21,7 @@ class Anew(Moves):
 
     epoch: str = ""  # of the topic, since it was told to be made; "": not known
     doomed: dict[str, tuple[int, Letters]] = field(default_factory=dict)
-    """Epochs of topics whose deletion was asked for and not answered, oldest first: in which life."""
+    """Epochs of topics whose deletion was asked for, in which life, and not answered, by time."""
     deleted_epochs: set[str] = field(default_factory=set)
     kinds: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Group → the kinds that it may have now, "" if it may not be there; if it was ever deleted."""

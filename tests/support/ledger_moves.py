@@ -80,13 +80,15 @@ class Moves(Sends):
         """Offsets are moved past these: what was not given may never be."""
         for message_id in message_ids:
             progress = self.of(group, message_id)
-            if not (progress.attempt or progress.redrive):
+            anew = progress.rewind is Outcome.UNKNOWN  # if it was, it was not given since
+            if anew or not (progress.attempt or progress.redrive):
                 progress.skip = progress.skip or Outcome.UNKNOWN
 
     def skipped(self, group: str, message_ids: Iterable[str]) -> None:
         for message_id in message_ids:
             progress = self.of(group, message_id)
-            if progress.skip and not self._hidden(message_id, progress):
+            given = progress.attempt or self._hidden(message_id, progress)
+            if progress.skip and not given:
                 progress.skip = Outcome.DONE
 
     def rewinding(self, group: str, message_ids: Iterable[str], letters: Counter[str]) -> None:
