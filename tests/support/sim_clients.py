@@ -297,7 +297,9 @@ class Consumers:
         at = desk.engine.queues.committed(group, TOPIC, queue_id)
         if at is None or not ends.earliest_offset <= at:
             return
-        desk.ask("told_offset", group, desk.names(queue_id, ends.earliest_offset, at))
+        below = desk.names(queue_id, ends.earliest_offset, at)
+        given_back = desk.given_back(group, queue_id)
+        desk.ask("told_offset", group, [name for name in below if name not in given_back])
         how = desk.random.choice(("same", "same", "same", "ahead", "back", "back"))
         to = at
         if how == "ahead":

@@ -86,6 +86,17 @@ class Desk:
         )
         return [name_of(row.sys) for row in rows]
 
+    def given_back(self, group: str, queue_id: int) -> set[str]:
+        """Message ids of what was lent, could not be read, and waits to be lent anew."""
+        where = self.engine.catalog.require_group(group).id, queue_id
+        deliveries = self.engine._state.leases.deliveries
+        return {
+            name
+            for one in map(deliveries.__getitem__, deliveries)
+            if (one.group_id, one.queue_id) == where and not one.attempt
+            for name in self.names(queue_id, one.offset, one.offset + 1)
+        }
+
     def letters(self, group: str) -> tuple[DeadLetter, ...]:
         """All dead letters of the group that were neither redriven nor dropped."""
         with suppress(GroupNotFoundError):  # deleted, before it had any
