@@ -155,6 +155,21 @@ def test_a_topic_that_is_there_tells_whether_its_deletion_happened() -> None:
         assert ("its topic was deleted" in made.violations[0]) is (found != "old")
 
 
+def test_a_topic_that_is_there_was_never_made_anew() -> None:
+    made = ledger()
+    made.deleting_topic("first", {"g": Counter("m")})
+    made.deleted_topic("first")
+    redriven(made)
+    for attempt in (1, 2):  # in the second
+        made.delivered("g", delivery(attempt, at_ms=NOW + 100 * attempt))
+    made.deleting_topic("second", {})
+    made.deleting_topic("third", {})
+    made.crashed()
+    made.found_topic("second")
+    made.delivered("g", delivery(3, at_ms=NOW + 300))
+    assert made.violations == []
+
+
 def test_a_lease_that_nobody_saw_may_be_of_the_life_that_deleted_the_topic() -> None:
     made = ledger()
     forwarded(made)

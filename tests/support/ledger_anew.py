@@ -50,10 +50,13 @@ class Anew(Moves):
         if self.epoch and self.epoch != epoch:
             self.violated(1, f"topic {self.epoch} is lost, {epoch or 'none'} is there")
         if epoch in self.doomed:
-            del self.doomed[epoch]
+            doomed = list(self.doomed)
+            never = doomed[doomed.index(epoch) + 1 :]  # were made after it was deleted: it was not
+            for each in (epoch, *never):
+                del self.doomed[each]
             for message in self.messages.values():
-                if message.deleted is Outcome.UNKNOWN and message.topic == epoch:
-                    message.deleted = None
+                if message.deleted is Outcome.UNKNOWN and message.topic in (epoch, *never):
+                    message.deleted = None if message.topic == epoch else Outcome.DONE
         for before in list(self.doomed):
             self._end_topic(before, sure=False)
 
