@@ -1,6 +1,8 @@
-"""The demo's shop: which orders can be billed, and what goes wrong with the others."""
+"""The demo's shop: which orders can be billed, what goes wrong with the others, and the way on."""
 
+from importlib import import_module
 from itertools import islice
+from pathlib import Path
 
 import pytest
 
@@ -51,3 +53,10 @@ def test_an_expired_card_says_which() -> None:
     [order] = islice(orders(1004), 1)
     with pytest.raises(CardExpiredError, match="4242 expired in 2024-02"):
         charge(order, 1, MONTH, fixed=False)
+
+
+def test_the_way_on_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    demo = import_module("latermq_cli.demo.demo")  # where a command has the module's name
+    assert any(line.startswith("make serve") for line in demo._ways_on())
+    monkeypatch.setattr(demo, "CLONE", tmp_path)  # as installed
+    assert [line.split()[:2] for line in demo._ways_on()] == [["latermq", "serve"]]

@@ -34,6 +34,7 @@ BACKOFF_MS: Final = (1_000, 3_000)  # a shortened ladder: 1 s, then 3 s
 DEADLINE_S: Final = 12
 ORDER_COUNT: Final = 6
 SPARK_TIMEOUT_S: Final = 120.0
+CLONE: Final = Path(__file__).parents[3]  # where this is not installed, but worked on
 
 
 @click.command()
@@ -287,11 +288,8 @@ class _Story:
         if self._spark is not None:
             stage.tell(f"{self._spark.text}.")
         stage.heading("Where to look next")
-        stage.tell("make serve               a broker for yourself; then `latermq --help`")
-        if not is_compiled():
-            stage.tell("make serve NATIVE=1      the same, compiled first: twice as fast")
-        stage.tell("README.md                the ten lines that send and receive, clients, Spark")
-        stage.tell("docs/ARCHITECTURE.md     how a message lives inside")
+        for line in _ways_on():
+            stage.tell(line)
         stage.tell(f"Python {platform.python_version()}; everything that ran here is stopped.")
 
     def _orders_billed(self) -> set[str]:
@@ -313,3 +311,16 @@ class _Story:
 def _is_our_bug(letter: Any) -> bool:
     """Tell whether it is our bug in reading the amount: a ValueError; a wrong card is not ours."""
     return bool(letter.failure_class.rpartition(".")[2] == "ValueError")
+
+
+def _ways_on() -> list[str]:
+    """List what to look at next: in a clone its targets and pages, else the command alone."""
+    if not (CLONE / "Makefile").exists():
+        return ["latermq serve            a broker for yourself; then `latermq --help`"]
+    compiled = "make serve NATIVE=1      the same, compiled first: twice as fast"
+    return [
+        "make serve               a broker for yourself; then `latermq --help`",
+        *([] if is_compiled() else [compiled]),
+        "README.md                the ten lines that send and receive, clients, Spark",
+        "docs/ARCHITECTURE.md     how a message lives inside",
+    ]
