@@ -171,9 +171,14 @@ class AskingConsumer:
         timeout = wait.total_seconds() + self._session.timeout
         answers = self._session.stream(queue.endpoints, wire.RECEIVE_MESSAGE, request, timeout)
         deliveries: list[Delivery] = []
+        refusals, call = self._session.refusals, ("receive", queue.topic)
         async with aclosing(answers):
             async for data in answers:
-                arrival = wire.read_receive(data)
+                try:
+                    arrival = wire.read_receive(data)
+                except wire.GroupDeletedError as error:
+                    refusals.failed(call, "receive", error, topic=queue.topic)
+                    return deliveries
                 if arrival is None:
                     continue
                 delivery = Delivery(arrival, queue.endpoints, self._settler)
@@ -181,6 +186,7 @@ class AskingConsumer:
                     await self._settler.refuse(delivery, arrival.damage)
                 else:
                     deliveries.append(delivery)
+        refusals.taken(call)
         return deliveries
 
     async def ack(self, delivery: Delivery) -> None:

@@ -25,7 +25,7 @@ from latermq._wire.session_calls import (
     write_timestamp,
 )
 from latermq.codes import Code
-from latermq.errors import RequestError, ServerError, error_for
+from latermq.errors import GroupNotFoundError, RequestError, ServerError, error_for
 from latermq.message import DEDUP_PROPERTY, DeadLetterOrigin, Message, Received, SendReceipt
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2 import service_pb2 as rpc
@@ -47,6 +47,7 @@ CHANGE_HEADER: Final = "latermq-change"
 EXTENDS: Final = (CHANGE_HEADER, "extend")  # more time, of a push consumer too; the handle stays
 ENDS: Final = (CHANGE_HEADER, "end")  # of a lease, which may be told again
 DELAY_LEVEL_HEADER: Final = "latermq-delay-level"
+GROUP_DELETED: Final = "GROUP_DELETED"  # as the message of a status that says that nothing came
 DUPLICATE: Final = "DUPLICATE"  # as the message of a status that is OK: nothing was stored
 # CRC32 is left alone: its text form differs from one client to the next.
 HASHES: Final = {v2.MD5: hashlib.md5, v2.SHA1: hashlib.sha1}
@@ -206,18 +207,27 @@ def ask_receive(
     return request.SerializeToString()
 
 
+class GroupDeletedError(GroupNotFoundError):
+    """The group was deleted while this consumer read it; nothing comes until it is created."""
+
+
 def read_receive(data: bytes) -> Arrival | None:
     """Take one element of a receive apart; None for what carries no message.
 
     Raises:
+        GroupDeletedError: as its name says.
         RequestError: the element is a status other than OK and "nothing came".
     """
     answer = parsed(rpc.ReceiveMessageResponse, data)
     kind = answer.WhichOneof("content")
     if kind == "message":
         return read_message(answer.message)
-    if kind == "status" and int(answer.status.code) != Code.MESSAGE_NOT_FOUND:
-        check(answer.status)
+    if kind == "status":
+        if int(answer.status.code) != Code.MESSAGE_NOT_FOUND:
+            check(answer.status)
+        elif answer.status.message == GROUP_DELETED:
+            text = "the group was deleted; nothing comes until it is created"
+            raise GroupDeletedError(Code.CONSUMER_GROUP_NOT_FOUND, text)
     return None
 
 

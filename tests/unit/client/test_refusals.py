@@ -196,3 +196,34 @@ async def test_a_consumer_says_what_it_is_refused_until_it_is_taken_again(
             assert not consumer.refused
     told = [each for each in warnings(caplog) if "refuse" in each]
     assert len(told) == 2
+
+
+@virtually
+async def test_a_deleted_group_is_told_and_read_as_an_empty_one(
+    broker: ScriptedBroker, connect: Callable[..., Client], caplog: pytest.LogCaptureFixture
+) -> None:
+    deleted = v2.Status(code=v2.MESSAGE_NOT_FOUND, message="GROUP_DELETED")
+    async with connect() as mq:
+        simple = mq.simple_consumer("orders", group="audit")
+        broker.refuse("ReceiveMessage", deleted, deleted)
+        assert await simple.receive() == []
+        for calls in mq._connections.refusals._calls.values():
+            for refusal in calls.values():
+                refusal.since_s -= 60
+        assert await simple.receive() == []
+        broker.deliver(b"1")
+        (delivery,) = await simple.receive()
+        await delivery.ack()
+        push = mq.push_consumer("orders", group="billing")
+        async with push:
+            broker.refuse("ReceiveMessage", *[deleted] * 1_000)
+            broker.deliver(b"2")
+            await asyncio.sleep(60)
+            for calls in mq._connections.refusals._calls.values():
+                for refusal in calls.values():
+                    refusal.since_s -= 60
+            await asyncio.sleep(60)
+            assert "the group was deleted" in push.refused
+            broker.forgive("ReceiveMessage")
+    begins = [each for each in warnings(caplog) if "the group was deleted" in each]
+    assert ["audit" in each for each in begins] == [True, False]

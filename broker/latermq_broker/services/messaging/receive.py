@@ -54,6 +54,7 @@ from latermq_broker.services.messaging.parking import Parking, Waiter
 from latermq_broker.services.messaging.polling import polling_ms
 from latermq_broker.services.wire import wire
 from latermq_broker.services.wire.wire_delivery import (
+    GROUP_DELETED_ELEMENT,
     NOTHING_ELEMENT,
     OK_ELEMENT,
     delivery_timestamp_element,
@@ -64,6 +65,7 @@ from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 ELEMENT_BYTES: Final = 512  # of a message in an answer, beside what is stored of it
 BATCH: Final = 32  # what an official push consumer with room asks for, unless told otherwise
+OUTLIVED_MS_MAX: Final = 5_000  # a consumer of a deleted group waits so long, then it is told
 FULL_WAIT_MS: Final = 50  # of one that would be full: so long it works some off first
 CLIENT_TAKES_BYTES: Final = 4 << 20  # one received gRPC message, by default, in every language
 
@@ -175,11 +177,12 @@ class ReceiveService:
             call.on_cancel(partial(self._give_back, receive.group, leased))
             return self._reply(topic, leased)
         if not wait_ms:
-            return self._reply_later(topic, None)
+            return self._reply_later(topic, receive, None)
         filter_key: Hashable = receive.filter
         attempt = partial(self._lease_wanted, receive, call, waits=True)
         if self.outlived.has(receive.group, receive.client_id):
             filter_key = receive.filter, "outlived"  # others may be given what is there
+            wait_ms = min(wait_ms, OUTLIVED_MS_MAX)
         if reads_lite:  # what there is for one client is of no use to another
             filter_key, attempt = receive.client_id, partial(self._attempt_lite, receive, call)
         waiter = self.parking.park(
@@ -194,7 +197,7 @@ class ReceiveService:
             receive.attempt_id,
         )
         call.on_cancel(partial(self._abandon, receive.group, waiter))
-        return waiter.later.then(partial(self._reply_later, topic))
+        return waiter.later.then(partial(self._reply_later, topic, receive))
 
     def _comes_away_empty(self, receive: ReceiveRequest) -> bool:
         """Tell whether somebody who asks for the same was just given nothing, and waits on."""
@@ -323,12 +326,15 @@ class ReceiveService:
         return leased.stored.then(partial(_recorded, leased)).mapped(elements)
 
     def _reply_later(
-        self, topic: definition_pb2.Resource, leased: Leased | None
+        self, topic: definition_pb2.Resource, receive: ReceiveRequest, leased: Leased | None
     ) -> Later[list[bytes]]:
         """Answer one that waited."""
         if leased is not None:
             return self._reply(topic, leased)
-        nothing = Later([NOTHING_ELEMENT, delivery_timestamp_element(self._wall_ms())])
+        missing = self._engine.catalog.group(receive.group) is None
+        deleted = missing and self.outlived.has(receive.group, receive.client_id)
+        element = GROUP_DELETED_ELEMENT if deleted else NOTHING_ELEMENT
+        nothing = Later([element, delivery_timestamp_element(self._wall_ms())])
         nothing.release()
         return nothing
 

@@ -23,6 +23,10 @@ OK_ELEMENT: Final = wire.OK_FIELD
 NOTHING_ELEMENT: Final = bytes_field(
     b"\x0a", wire.status(definition_pb2.MESSAGE_NOT_FOUND, "no message within the polling time")
 )
+# For consumers of a deleted group: RocketMQ's clients read the code alone, ours the text, too.
+GROUP_DELETED_ELEMENT: Final = bytes_field(
+    b"\x0a", wire.status(definition_pb2.MESSAGE_NOT_FOUND, "GROUP_DELETED")
+)
 PULL_ATTEMPT: Final = 1  # a pull counts no attempt; clients want at least 1 in the field
 
 

@@ -80,6 +80,27 @@ async def test_a_deleted_group_stays_deleted_while_its_consumers_live(waits: boo
         await asyncio.gather(waiting, again)
 
 
+async def test_consumers_of_a_deleted_group_are_told_until_it_is_created() -> None:
+    async def said() -> tuple[int, str]:
+        elements = await broker.stream("ReceiveMessage", receive("orders", "billing"), call)
+        status = received(elements).status
+        return status.code, status.message
+
+    async with Messaging() as broker:
+        call = FakeCall(client_id="a@1")
+        await broker.send(message("orders", b"1"))
+        assert await poll(broker) == [b"1"]
+        nothing = await said()
+        assert nothing == (Code.MESSAGE_NOT_FOUND, "no message within the polling time")
+        broker.engine.groups.delete("billing", START_MS)
+        assert await said() == (Code.MESSAGE_NOT_FOUND, "GROUP_DELETED")
+        broker.engine.groups.create(
+            "billing", fifo=False, max_attempts=3, backoff=None, now_ms=START_MS
+        )
+        assert await poll(broker) == [b"1"]
+        assert await said() == nothing
+
+
 async def test_a_consumer_that_comes_later_makes_the_group_and_helps_the_others() -> None:
     async with Messaging() as broker:
         await broker.send(message("orders", b"1"))
