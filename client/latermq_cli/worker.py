@@ -95,8 +95,11 @@ def worker(
             health=health,
             declare=declare,
         )
-    except (LaterMQError, OSError) as error:
+    except LaterMQError as error:
         raise CommandError(str(error)) from None
+    except OSError as error:  # an address or a file that was asked for
+        where = f"{error.filename}: " if error.filename else ""
+        raise RefusedError(f"{where}{error.strerror or error}") from None
     except ValueError as error:
         raise RefusedError(str(error)) from None
     if not finished:

@@ -48,7 +48,12 @@ class Health:
         """Begin to tell. Raises OSError: the address cannot be listened on."""
         if self._address is not None:
             host, port = self._address
-            for listener in bound_sockets(host, port):
+            try:
+                listeners = bound_sockets(host, port)
+            except OSError as error:
+                why = f"health: cannot listen on {host}:{port}: {error.strerror or error}"
+                raise OSError(error.errno, why) from error
+            for listener in listeners:
                 self._servers.append(
                     await asyncio.start_server(self._asked, sock=listener, limit=HEAD_BYTES_MAX)
                 )
