@@ -15,6 +15,7 @@ from typing import NamedTuple
 from latermq._consuming.calling import SINGLE, Batch, Handling
 from latermq._consuming.inbox import Prefetch
 from latermq._worker.calls import Call, Function, Shape
+from latermq._worker.existence import TopicsThere
 from latermq._worker.rates import Pacer
 from latermq._worker.verdicts import Rules
 from latermq.backoff import RECONNECT_BACKOFF
@@ -82,6 +83,8 @@ class Worker:
         self._prepare = prepare
         self._pools: list[ThreadPoolExecutor] = []
         self._consumers = [self._consumer(each, concurrency) for each in listeners]
+        topics = [each.topic for each in listeners]
+        self._topics_there = TopicsThere(client, topics, self._consumers)
         self._others: list[Callable[[], str]] = []
         self._is_ending = False
         self._names = ", ".join(f"{each.topic} for {each.group}" for each in listeners)
@@ -146,6 +149,7 @@ class Worker:
     async def _start(self) -> None:
         await _once_there(self._prepare)
         await asyncio.gather(*(_once_there(each.start) for each in self._consumers))
+        self._topics_there.begin()
         if self.begun is not None:
             await self.begun()
 
@@ -178,6 +182,7 @@ class Worker:
         return consumer
 
     async def _drain(self, grace: timedelta) -> None:
+        await self._topics_there.end()
         await asyncio.gather(*(each.close(grace) for each in self._consumers))
         for pool in self._pools:
             pool.shutdown(wait=False, cancel_futures=True)
