@@ -216,8 +216,9 @@ class Caller:
             return
         if self.connection.over:
             why = self.lost_why or self.connection.farewell or "the connection broke"
-            if self.connection.fault is not None:
-                why = str(self.connection.fault)
+            if (fault := self.connection.fault) is not None:
+                silent = fault.code is ErrorCode.NO_ERROR  # the keepalive's, or of a late answer
+                why = "not even a PING is answered" if silent else str(fault)
             self._end(call, GrpcCode.UNAVAILABLE, why)
             return
         name = ErrorCode(code).name if code in set(ErrorCode) else str(code)
