@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from latermq._connection.log_aside import LogAside
 from latermq.errors import ClosedError
 
 Result = TypeVar("Result")
@@ -18,6 +19,8 @@ class LoopThread:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="latermq", daemon=True)
         self._pid = os.getpid()
+        self._log = LogAside()
+        self._log.begin(self._thread)
         self._thread.start()
 
     def call(self, work: Coroutine[Any, Any, Result]) -> Result:
@@ -83,6 +86,7 @@ class LoopThread:
             self._loop.run_forever()
         finally:
             self._loop.close()
+            self._log.end()
 
 
 class BorrowedLoop(LoopThread):
