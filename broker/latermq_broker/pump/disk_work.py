@@ -189,7 +189,7 @@ class DiskWork:
         now_ms = self._clock.now_ms()
         if not self._look_at_directory(now_ms):
             return
-        self._look_at_disk(now_ms)
+        self.look_at_disk(now_ms)
         self.shorten(now_ms)
         if now_ms >= self._prepare_from_ms and not self._log.failed:
             self._prepare(now_ms)
@@ -226,7 +226,8 @@ class DiskWork:
         self._conditions.set(Part.DIRECTORY, str(error), now_ms)
         self.on_failure(error)
 
-    def _look_at_disk(self, now_ms: int) -> None:
+    def look_at_disk(self, now_ms: int) -> None:
+        """Look how much is free; log what that changes."""
         disk = self._store.disk
         low, full = self._logged
         try:

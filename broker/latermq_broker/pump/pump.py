@@ -146,6 +146,7 @@ class Pump:
     def start(self) -> None:
         now_ms = self.now_ms()
         self._engine.clock.stepped(self._wall_offset_ms, now_ms)  # another than in the last life?
+        self._disk.look_at_disk(now_ms)  # the first send may find none
         self._arm()
         self._wait_a_second()
 
