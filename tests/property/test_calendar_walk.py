@@ -97,7 +97,8 @@ def walked(cron: Cron, minutes: list[tuple[int, datetime]]) -> list[int]:
         passed = [shown]
         if index and not cron.follows_minutes:
             before = minutes[index - 1][1]
-            passed = [before + n * MINUTE for n in range(1, max(2, (shown - before) // MINUTE + 1))]
+            ahead = (shown - before) // MINUTE
+            passed = [before + n * MINUTE for n in range(1, ahead + 1)] or [shown]
         for each in passed:
             is_again = each in seen and not cron.follows_minutes
             seen.add(each)
@@ -107,6 +108,8 @@ def walked(cron: Cron, minutes: list[tuple[int, datetime]]) -> list[int]:
     return found
 
 
+MIDNIGHT = Cron(("0", frozenset((0,))), ("0", frozenset((0,))), ("*", frozenset(range(1, 32))),
+                ("*", frozenset(range(7))))  # fmt: skip
 LOST = Cron(("*/15", frozenset((0, 15, 30, 45))), ("1", frozenset((1,))),
             ("*", frozenset(range(1, 32))), ("5", frozenset((5,))))  # fmt: skip
 
@@ -114,6 +117,7 @@ LOST = Cron(("*/15", frozenset((0, 15, 30, 45))), ("1", frozenset((1,))),
 @settings(max_examples=300, deadline=None)
 @given(CRONS, st.sampled_from(CHANGES), st.lists(st.integers(0, 4 * 1_440 * 60_000), max_size=5))
 @example(LOST, CHANGES[0], [])
+@example(MIDNIGHT, CHANGES[1], [])
 def test_ticks_are_those_of_a_walk_through_every_minute(
     cron: Cron, change: tuple[str, str], moments: list[int]
 ) -> None:

@@ -19,7 +19,7 @@ from latermq._values.endpoints import Endpoints
 from latermq.errors import LaterMQError, UnavailableError
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2 import service_pb2 as rpc
-from latermq_proto.latermq.v1 import failure_pb2, group_pb2
+from latermq_proto.latermq.v1 import failure_pb2, group_pb2, topic_pb2
 
 OK = v2.Status(code=v2.OK, message="OK")
 
@@ -184,6 +184,10 @@ class ScriptedTransport:
         self._answers: dict[
             str, tuple[type[AnyMessage], Callable[[Any, v2.Status], AnyMessage]]
         ] = {
+            "GetTopic": (
+                topic_pb2.GetTopicRequest,
+                lambda _, status: topic_pb2.TopicResponse(status=status),
+            ),
             "QueryRoute": (rpc.QueryRouteRequest, self._route),
             "QueryAssignment": (rpc.QueryAssignmentRequest, self._assignment),
             "SendMessage": (rpc.SendMessageRequest, self._send),
