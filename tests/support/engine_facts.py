@@ -27,6 +27,7 @@ def facts(engine: Engine) -> dict[str, object]:
         "dead": {id: dict(letters.items()) for id, letters in state.dead.items() if letters},
         "done": done_handles(state.recently_done.snapshot()),
         "moved": state.timers_moved.snapshot(),
+        "over": state.timers_moved.snapshot_over(),
         "delayed": dict(state.delayed_counts),
         "halves": [half.key() for half in state.halves],
         "ended": list(state.halves.ended.items()),

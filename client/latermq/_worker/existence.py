@@ -50,17 +50,17 @@ class TopicsThere:
 
     async def _look(self, topic: str) -> None:
         """Look once. Raises what a call does, but TopicNotFoundError."""
-        admin, gone = self._client.admin, None
+        admin, missing = self._client.admin, None
         try:
             request = topic_pb2.GetTopicRequest(name=topic)
             await admin.call(admin.topics.GetTopic, request, timeout_s=SOON_S)
             self._seen.add(topic)
         except TopicNotFoundError as error:
-            gone = error if topic in self._seen else None
+            missing = error if topic in self._seen else None
         key = ("there", topic)
         for mine, consumer in zip(self._topics, self._consumers, strict=True):
             refusals = consumer._session.refusals
-            if mine == topic and gone is not None:
-                refusals.failed(key, "look-up", gone, topic=topic)
+            if mine == topic and missing is not None:
+                refusals.failed(key, "look-up", missing, topic=topic)
             elif mine == topic:
                 refusals.taken(key)

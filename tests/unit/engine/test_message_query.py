@@ -270,9 +270,9 @@ def test_the_life_of_a_delayed_message() -> None:
     assert [one.state for one in life.groups] == [LifeState.DONE]
 
 
-@pytest.mark.parametrize("forgotten", [False, True])
-def test_what_was_done_to_delayed_messages_shows(forgotten: bool) -> None:
-    """Also when a restart has forgotten it: the timer and the queues are looked through."""
+@pytest.mark.parametrize("how", ["live", "restarted", "forgotten"])
+def test_what_was_done_to_delayed_messages_shows(how: str) -> None:
+    """Also of more than are remembered: the timer and the queues are looked through."""
     rig = EngineRig()
     for wait_ms in (10_000, 20_000, 30_000):
         rig.send("other", wait_ms=wait_ms)
@@ -285,9 +285,11 @@ def test_what_was_done_to_delayed_messages_shows(forgotten: bool) -> None:
     rig.engine.pending.postpone(ids["later"], START_MS + 3_600_000, rig.now_ms)
     rig.engine.pending.cancel(ids["never"], rig.now_ms)
     rig.advance(0)
-    if forgotten:
+    if how != "live":
         rig.checkpoint()
         rig.crash()
+    if how == "forgotten":
+        rig.engine._state.timers_moved.restore_over(b"")
 
     def place(name: str, *, glance: bool = False) -> Whereabouts:
         (found,) = by_id(rig.engine, name)
@@ -302,7 +304,7 @@ def test_what_was_done_to_delayed_messages_shows(forgotten: bool) -> None:
     assert place("later") == Whereabouts(waits_until_ms=START_MS + 3_600_000)
     assert place("never") == Whereabouts(cancelled=True)
     assert place("as sent") == Whereabouts(waits_until_ms=START_MS + 60_000)
-    if not forgotten:
+    if how != "forgotten":
         for name in ids:
             assert place(name, glance=True) == place(name)
     else:  # of one among many not more is told than a glance shows

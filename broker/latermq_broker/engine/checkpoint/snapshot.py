@@ -22,6 +22,7 @@ declarations   JSON {schedule: {app: since ms}} (catalog/declarations.py); empty
 fifo           what is held back and what is parked, per message group: `fifo_section.py`
 done           handles of what is over while their leases would last: `recently_done.py`
 timers_moved   whose time an operator moved, and until when they wait: `timers_moved.py`
+timers_over    the last of them that wait no more: see there
 lites          lite topics, and how far groups are on them: `lite_section.py`
 clock          JSON: steps of the wall clock (`engine/state/wall_clock.py`); empty without any
 lives          JSON [[from ms, its stride], …]: lives of the broker (`engine/state/lives.py`)
@@ -110,6 +111,7 @@ def snapshot(state: EngineState, new_run: str = "") -> dict[str, bytes]:
         "fifo": pack_fifo(state),
         "done": state.recently_done.snapshot(),
         "timers_moved": state.timers_moved.snapshot(),
+        "timers_over": state.timers_moved.snapshot_over(),
         "lites": pack_lites(state),
         "dedup": state.dedup.snapshot(),
         "rewinds": _pack_rewinds(state),
@@ -150,6 +152,7 @@ def restore(state: EngineState, sections: Mapping[str, bytes]) -> None:
     restore_lites(state, sections.get("lites", b""))
     state.recently_done.restore(sections.get("done", b""))
     state.timers_moved.restore(sections.get("timers_moved", b""))
+    state.timers_moved.restore_over(sections.get("timers_over", b""))
     state.dedup.restore(sections.get("dedup", b""))
     state.wall.restore(json.loads(sections.get("clock") or b"[]"))
     state.lives.restore(json.loads(sections.get("lives", b"[]")))

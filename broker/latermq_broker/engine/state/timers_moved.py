@@ -7,6 +7,9 @@ it has come: a bounded number, the oldest go first, and `forgot` says that some 
 
     moved    0          8       16       24      section `timers_moved`: a row for each; before
              | position| first| due_ms|          them a u64, 1 if some were forgotten
+
+    over     0          8       16               section `timers_over`: the last OVER_MAX that wait
+             | position| due_ms|                 no more, in that order; due_ms CANCELLED: cancelled
 """
 
 import struct
@@ -20,6 +23,8 @@ OVER_MAX: Final = 10_000
 CANCELLED: Final = 0
 _ROW: Final = struct.Struct("<QQQ")
 assert _ROW.size == 24
+_OVER_ROW: Final = struct.Struct("<QQ")
+assert _OVER_ROW.size == 16
 _FORGOT: Final = struct.Struct("<Q")
 
 
@@ -36,7 +41,7 @@ class TimersMoved:
         self._waiting: OrderedDict[int, tuple[int, int]] = OrderedDict()  # → first, due_ms
         self._now: dict[int, int] = {}  # first → position, of those that stand elsewhere now
         self._over: OrderedDict[int, int] = OrderedDict()
-        """Live, a restart forgets them: when those came that wait no more, or CANCELLED."""
+        """When those came that wait no more, or CANCELLED."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -97,8 +102,15 @@ class TimersMoved:
         rows = (_ROW.pack(position, *known) for position, known in self._waiting.items())
         return _FORGOT.pack(self.forgot) + b"".join(rows)
 
+    def snapshot_over(self) -> bytes:
+        return b"".join(map(_OVER_ROW.pack, self._over.keys(), self._over.values()))
+
+    def restore_over(self, section: bytes) -> None:
+        """Replace which of them wait no more; b"" is the section of a checkpoint that has none."""
+        self._over = OrderedDict(_OVER_ROW.iter_unpack(section))
+
     def restore(self, section: bytes) -> None:
-        """Replace what it knew; b"" is the section of a checkpoint that has none."""
+        """Replace which wait; b"" is the section of a checkpoint that has none."""
         self._waiting.clear()
         self._now.clear()
         self.forgot = False
