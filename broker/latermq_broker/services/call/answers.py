@@ -234,10 +234,10 @@ def _reading(
     def handler(data: bytes, call: Call) -> Answered:
         try:
             request = read(data, call)
-        except NamespaceError as error:
-            return refused(error.request, call, error)
         except Exception as error:  # noqa: BLE001  `status_for` logs what is not the caller's
-            return refused(read(b"", call), call, error)
+            # One clause: of two, compiled code keeps each error, its traceback and the request.
+            known = error.request if isinstance(error, NamespaceError) else read(b"", call)
+            return refused(known, call, error)
         return parsed(request, data, call)
 
     return handler
