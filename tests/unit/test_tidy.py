@@ -5,6 +5,7 @@ lines, a function 70, a class 20 methods.
 """
 
 import ast
+import builtins
 import re
 import subprocess
 import tomllib
@@ -146,6 +147,24 @@ def nounless_names() -> Iterator[str]:
                 continue
             if name.strip("_") in NOUNLESS:
                 yield f"{at(path, node.lineno)}: {name}: say what it is"
+
+
+def errors_of_two_types() -> Iterator[str]:
+    """Compiled, a name in `except … as` has the type of the function's first one, and a TypeError
+    for another; if the first is a built-in error or a tuple of them, it takes any."""
+    for path, tree in parsed():
+        if not path.is_relative_to(ROOT / "broker"):
+            continue
+        for function in ast.walk(tree):
+            if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            first: dict[str, str] = {}
+            for node in ast.walk(function):
+                if isinstance(node, ast.ExceptHandler) and node.name and node.type:
+                    kind = ast.unparse(node.type)
+                    known = first.setdefault(node.name, kind)
+                    if known != kind and known.isidentifier() and not hasattr(builtins, known):
+                        yield f"{at(path, node.lineno)}: {node.name} is {known} and {kind}"
 
 
 def swallowed_errors() -> Iterator[str]:
@@ -329,6 +348,7 @@ RULES: Final[list[Callable[[], Iterator[str]]]] = [
     crowded_classes,
     nameless_names,
     nounless_names,
+    errors_of_two_types,
     swallowed_errors,
     clock_reads,
     unfinished_work,
@@ -353,9 +373,10 @@ def test_every_rule_finds_its_offence(tmp_path: Path, monkeypatch: pytest.Monkey
     place = f'PATH = "/{"work"}/data"  # {REGISTRY_HOSTS[0]}'
     padding = "\n" * FILE_LINES_MAX
     function = f'def f():\n    """The same for several."""\n{body}'
+    two = "def g():\n try: f()\n except Own as error: raise\n except Exception as error: raise\n"
     offender.write_text(
         f"import time\n{unfinished}\n{place}\n{function}\nclass LogManager:\n{methods}\n"
-        f"try:\n    found = f()\nexcept Exception:\n    pass\n{padding}",
+        f"try:\n    found = f()\nexcept Exception:\n    pass\n{two}{padding}",
         encoding="utf-8",
     )
     crowd = offender.parent / "crowd"

@@ -56,8 +56,8 @@ def adopt(directory: Path, file: str | None, as_json: bool) -> None:
     try:
         config = load(None if file is None else Path(file), os.environ, {})
         note, own = _adopted(directory, config)
-    except REFUSALS as error:
-        raise RefusedError(str(error)) from None
+    except REFUSALS as refusal:
+        raise RefusedError(str(refusal)) from None
     except (StoreError, OSError) as error:
         raise CommandError(f"{error}. Nothing of {plain(str(directory))} was changed") from None
     facts = {"cluster": note.cluster, "shard": note.shard, "start": own.start, "end": own.end}

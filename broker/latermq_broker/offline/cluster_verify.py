@@ -45,8 +45,8 @@ def verify(directory: Path, file: str | None, repair: bool, as_json: bool) -> No
         config = load(None if file is None else Path(file), os.environ, {})
         note = _note(directory, config)
         done = asyncio.run(_verified(directory, config, note, repair=repair))
-    except ConfigError as error:
-        raise RefusedError(str(error)) from None
+    except ConfigError as refusal:
+        raise RefusedError(str(refusal)) from None
     except (StoreError, OSError) as error:
         raise CommandError(str(error)) from None
     mended = repair and bool(done.differences)

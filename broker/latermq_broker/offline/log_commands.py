@@ -140,8 +140,8 @@ def store_errors() -> Iterator[None]:
     """Turn a store's own errors into a command's."""
     try:
         yield
-    except CorruptRecordError as error:
-        raise CommandError(str(error)) from None
+    except CorruptRecordError as damage:
+        raise CommandError(str(damage)) from None
     except StoreError as error:
         raise RefusedError(str(error)) from None
 

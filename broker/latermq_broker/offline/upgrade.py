@@ -83,8 +83,8 @@ def _trial(directory: Path, config: Config) -> Finding:
             engine.abandon()
         finally:
             store.abandon()
-    except StoreError as error:
-        return PROBLEM, "data", f"this version does not start on it: {error}"
+    except StoreError as refusal:
+        return PROBLEM, "data", f"this version does not start on it: {refusal}"
     except (ValueError, TypeError, KeyError) as error:  # as of a setting that it does not know
         return PROBLEM, "data", f"this version cannot read a record of it: {error!r}"
     finally:

@@ -274,8 +274,8 @@ class DiskWork:
         except StoreGoneError as error:
             self._be_gone(error, now_ms)
             return
-        except (StoreError, OSError) as error:
-            self._without_checkpoint("no checkpoint", error)
+        except (StoreError, OSError) as refusal:
+            self._without_checkpoint("no checkpoint", refusal)
             return
 
         def done(error: BaseException | None) -> None:

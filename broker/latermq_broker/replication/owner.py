@@ -233,8 +233,8 @@ class Owner:
                     count += 1
                     if self._tenure.fenced or self._failure is not None:
                         break
-        except LogUnavailableError as error:
-            unread = error
+        except LogUnavailableError as silence:
+            unread = silence
         except StoreError as error:
             self._fail(error)
             return

@@ -278,10 +278,10 @@ def _open_segment(
         raise CorruptRecordError(
             base, f"{error}, but it was: records are there. {WAY_BACK}"
         ) from error
-    except CorruptRecordError as error:
+    except CorruptRecordError as damage:
         if not is_last or is_first:
-            raise CorruptRecordError(error.position, f"{error.reason}. {WAY_BACK}") from error
-        segment.fault = error.reason
+            raise CorruptRecordError(damage.position, f"{damage.reason}. {WAY_BACK}") from damage
+        segment.fault = damage.reason
         return segment, b""
     if size < header.size and not is_last:
         raise CorruptRecordError(

@@ -235,7 +235,7 @@ def _reading(
         try:
             request = read(data, call)
         except Exception as error:  # noqa: BLE001  `status_for` logs what is not the caller's
-            # One clause: of two, compiled code keeps each error, its traceback and the request.
+            # One clause: compiled, a name has the type of the first, and keeps what is none.
             known = error.request if isinstance(error, NamespaceError) else read(b"", call)
             return refused(known, call, error)
         return parsed(request, data, call)

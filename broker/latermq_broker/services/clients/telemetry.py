@@ -127,9 +127,9 @@ class TelemetryService:
             refused = service_pb2.TelemetryCommand(status=status_of(error))
             stream.put(refused)
             stream.end()
-        except CallAborted as error:
+        except CallAborted as ended:
             # Without its traceback, which holds the command until the stream is collected.
-            stream.end(CallAborted(error.code, error.message))
+            stream.end(CallAborted(ended.code, ended.message))
         except Exception:
             log.exception("telemetry failed", extra={"client_id": client_id})
             stream.end(CallAborted(GrpcCode.INTERNAL, "internal error of the broker"))
