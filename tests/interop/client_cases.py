@@ -317,7 +317,7 @@ class ClientCases:
         first, second = line.official.wait_consumed(consumer, 2)
         line.official.call("shutdown", name=consumer)
         assert (first["attempt"], second["attempt"]) == (1, 2)
-        assert 1_000 <= second["at_ms"] - first["at_ms"] < 1_000 + LATE_MS_MAX
+        assert 10_000 <= second["at_ms"] - first["at_ms"] < 10_000 + LATE_MS_MAX
 
     def test_receive_message_goes_on_after_a_restart(
         self, line: Line, broker: BrokerProcess
