@@ -9,9 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 RUNNING: Final = 0  # as the time since when no worker of an app runs
-NO_WORKER: Final = (
-    1  # likewise: none has run; a deployment declared the schedule, or somebody by hand
-)
+NO_WORKER: Final = 1  # likewise: none has run; it was declared at a deployment, or by hand
 BY_HAND: Final = ""  # as an app: somebody made the schedule, and no code has to have it
 
 

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from latermq._connection.tasks import Tasks
+from latermq._worker.declaring import SOON_S
 from latermq.client import Client
 from latermq.errors import LaterMQError, TopicNotFoundError, UnsupportedError
 from latermq.push_consumer import PushConsumer
 from latermq_proto.latermq.v1 import topic_pb2
 
 LOOK_S: Final = 10.0
-SOON_S: Final = 3.0  # for an answer
 
 
 class TopicsThere:
@@ -26,8 +26,9 @@ class TopicsThere:
         self, client: Client, topics: Sequence[str], consumers: Sequence[PushConsumer]
     ) -> None:
         self._client = client
-        self._topics = topics  # of each consumer
-        self._consumers = consumers
+        self._consumers: dict[str, list[PushConsumer]] = {}  # by topic
+        for topic, consumer in zip(topics, consumers, strict=True):
+            self._consumers.setdefault(topic, []).append(consumer)
         self._seen: set[str] = set()
         self._tasks = Tasks()
 
@@ -39,7 +40,7 @@ class TopicsThere:
 
     async def _look_on(self) -> None:
         while True:
-            for topic in sorted(set(self._topics)):
+            for topic in self._consumers:
                 try:
                     await self._look(topic)
                 except UnsupportedError:
@@ -57,10 +58,9 @@ class TopicsThere:
             self._seen.add(topic)
         except TopicNotFoundError as error:
             missing = error if topic in self._seen else None
-        key = ("there", topic)
-        for mine, consumer in zip(self._topics, self._consumers, strict=True):
-            refusals = consumer._session.refusals
-            if mine == topic and missing is not None:
-                refusals.failed(key, "look-up", missing, topic=topic)
-            elif mine == topic:
+        for consumer in self._consumers[topic]:
+            refusals, key = consumer._session.refusals, ("there", topic)
+            if missing is None:
                 refusals.taken(key)
+            else:
+                refusals.failed(key, "look-up", missing, topic=topic)

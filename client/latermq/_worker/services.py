@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from latermq._values import arguments
 from latermq._worker.calls import Function
+from latermq._worker.declaring import SOON_S
 from latermq._worker.payload_types import called
 from latermq.admin import AsyncAdmin
 from latermq.errors import LaterMQError
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("latermq.worker")
 
-SOON_S: Final = 3.0  # for an answer about a group
 NAME_CHARACTERS_MAX: Final = 63
 HINT: Final = (
     "each message goes to one of the two: give one a group of its own, or name both apps, "

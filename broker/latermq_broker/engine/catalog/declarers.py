@@ -150,7 +150,8 @@ class Declarers:
     ) -> Pruned:
         """Remove the schedules that apps declared and that no running worker declares.
 
-        What another app declared, too, or somebody made by hand, stays, and is the app's no more.
+        A schedule that another app declared, too, or that somebody made by hand, stays; the app is
+        no longer among those that declare it.
 
         Args:
             app: whose schedules, of those that workers declared before; BY_HAND: of all apps.

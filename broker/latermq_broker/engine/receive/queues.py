@@ -51,7 +51,7 @@ class QueueReads:
         return self._queue(topic, queue_id).offset_at(self._state.wall.first_at(time_ms))
 
     def lives(self, topic_name: str, queue_id: int) -> list[tuple[int, int]]:
-        """List from which offset on entries are of which life: see `Lives.of_queue`."""
+        """List (offset, life) of a queue, as `Lives.of_queue` does. Raises TopicNotFoundError."""
         topic = self._state.catalog.require_topic(topic_name)
         return self._state.lives.of_queue(self._queue(topic, queue_id))
 

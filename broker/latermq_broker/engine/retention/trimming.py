@@ -240,7 +240,8 @@ class Trimming:
                     self._unread[group.name, trim.topic.name] += unread
 
     def _unread_below(self, subscription: Subscription, queue: ConsumeQueue, upto: int) -> int:
-        """Count what the group was not given of a queue below `upto`, but for what it holds."""
+        """Count a queue's messages below `upto` that the group was not given, but for those that
+        its gate holds back."""
         reader = lite_reader(self._state, subscription)
         if reader is not None:
             return reader.unread_below(upto)

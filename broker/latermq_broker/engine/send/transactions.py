@@ -118,8 +118,9 @@ class Transactions:
     ) -> HalfState:
         """End a half message. COMMIT: it enters a queue of its topic. ROLLBACK: it never will.
 
-        At any age, whoever was asked meanwhile; again is harmless. `message_id` may be empty, but
-        for a name of an earlier version, which is a position of the log alone.
+        Its age does not matter, nor which client was asked about it; to end it again the same way
+        changes nothing. `message_id` may be empty, unless the name is of an earlier version, which
+        is a position of the log alone.
         Protocol: EndTransaction.
         Raises InvalidTransactionIdError: unknown, another message's or topic's, or it has the
         contrary end already.

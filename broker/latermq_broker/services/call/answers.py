@@ -235,7 +235,8 @@ def _reading(
         try:
             request = read(data, call)
         except Exception as error:  # noqa: BLE001  `status_for` logs what is not the caller's
-            # One clause: compiled, a name has the type of the first, and keeps what is none.
+            # One clause, not two: compiled, `error` would have the type of the first one, and
+            # errors of other types would stay in memory, with the request.
             known = error.request if isinstance(error, NamespaceError) else read(b"", call)
             return refused(known, call, error)
         return parsed(request, data, call)

@@ -1,6 +1,6 @@
 """The rate of redrives: of all that run for one group together, not of each.
 
-Two operators who each redrive 50 letters a second would give the consumers 100. So the redrives of
+Two operators who each redrive 50 letters a second would send the consumers 100. So the redrives of
 a group share one bucket of tokens, at the lowest rate that one of them asked for; a redrive that
 asked for none is held to it, too. A redrive counts as running while it asks for tokens.
 """

@@ -1,4 +1,4 @@
-"""Records about the log itself: LOST MARK BLANK, which nobody applies to a state, CLOCK and LIFE.
+"""Records about the log itself: LOST, MARK and BLANK, which change no state; CLOCK and LIFE.
 
 LOST stands where a damaged range was, once an operator has given it up. MARK and BLANK have no
 payload: see `record.py`.

@@ -77,6 +77,6 @@ async def _attempt(family: int, address: Any) -> socket.socket:
 
 
 def _closed(attempt: "asyncio.Task[socket.socket]") -> None:
-    """Close what an attempt brought that nobody waits for."""
+    """Close the connection of an attempt that another one was faster than."""
     if not attempt.cancelled() and attempt.exception() is None:
         attempt.result().close()
