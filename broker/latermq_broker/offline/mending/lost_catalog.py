@@ -8,6 +8,7 @@ that nobody knows. A field that makes no sense gets its default.
 import json
 import re
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,7 +33,7 @@ QUEUES_MAX: Final = 1 << 16  # of a topic
 AGE_MS_MAX: Final = 1 << 53
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 _EPOCH: Final = re.compile(r"[0-9a-f]{16}")
-_FIELD: Final = re.compile(rb'"([a-z_]+)":("[ !#-\[\]-~]*"|-?[0-9]+)')
+_FIELD: Final = re.compile(rb'"([a-z_]+)":("[ !#-\[\]-~]*"|-?(?:0|[1-9][0-9]{0,18})(?=[,}]))')
 
 
 class LostCatalog:
@@ -105,17 +106,38 @@ def group_of(body: bytes) -> Group | None:
     """Decode the body of a damaged record that put a group; None: it makes no sense any more."""
     try:
         group = decode_group(body)
-        sound = _NAME.fullmatch(group.name) and group.id > 0 and group.max_attempts > 0
-    except (ValueError, KeyError, TypeError, AttributeError):
+        sound = (
+            _NAME.fullmatch(group.name)
+            and _has_its_types(group)
+            and min(group.id, group.max_attempts) > 0
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
     return group if sound else None
+
+
+def _has_its_types(group: Group) -> bool:
+    """Tell whether each field is of its type, which decoding a verified body takes for granted."""
+    numbers = [group.id, group.max_attempts, group.created_ms, *chain(*group.forgotten)]
+    words = [group.name, group.lite_parent, group.made_by]
+    flags = [group.fifo, group.lite_exclusive]
+    factors: list[object] = []
+    if (backoff := group.backoff) is not None:
+        numbers += [*backoff.delays_ms, backoff.initial_ms, backoff.max_ms]
+        factors = [backoff.multiplier, backoff.jitter]
+    return (
+        all(type(number) is int for number in numbers)
+        and all(type(word) is str for word in words)
+        and all(type(flag) is bool for flag in flags)
+        and all(type(factor) in (int, float) for factor in factors)
+    )
 
 
 def _fields(body: bytes) -> Mapping[str, Any]:
     """Read a JSON object; if it is none any more, what of it are plain fields."""
     try:
         fields = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         fields = {name.decode(): json.loads(value) for name, value in _FIELD.findall(body)}
     return fields if isinstance(fields, dict) else {}
 
