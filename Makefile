@@ -151,6 +151,10 @@ PAIRS ?= 5
 bench-backup: $(READY) ## a send's p99 beside a backup: under 1.2 times (GB=10 PAIRS=5; OPTIONS of `latermq backup`; an hour)
 	PYTHONPATH=$(TESTS_PATH) $(BIN)/python tests/bench/backup.py --gb $(GB) --pairs $(PAIRS) -- $(OPTIONS)
 
+.PHONY: bench-neighbour
+bench-neighbour: $(STAMP) $(NATIVE_STAMP) ## a user's sends beside another's lasting work: p99 under twice that of alone (OPTIONS="--size 1 --pairs 5"; half an hour)
+	PYTHONPATH=$(TESTS_PATH) $(BIN)/python -m bench.neighbour.run --page $(OPTIONS)
+
 NODES ?= 1
 SIZE ?= 300
 .PHONY: bench-cluster

@@ -1,0 +1,234 @@
+"""What the busy user has done, in a process of its own, until it is killed.
+
+    python -m bench.neighbour.jobs ENDPOINT METRICS JOB…
+
+Each call is asked again as soon as it is answered, also when the broker refuses it because there
+are too many; a fault of another kind ends the process. "begun" on standard output: all were asked.
+"""
+
+import asyncio
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Final
+
+import uvloop
+
+from bench.neighbour import tables
+from bench.neighbour.users import BUSY, ROOT, connect_async
+from latermq.admin import AsyncAdmin, check_status
+from latermq.errors import LaterMQError, ServerError, TooManyRequestsError, UnavailableError
+from latermq_proto.latermq.v1 import (
+    broker_pb2,
+    dead_letter_pb2,
+    message_pb2,
+    pending_pb2,
+    queue_pb2,
+)
+from support import wire_requests
+
+CONNECTIONS: Final = 8
+LASTING: Final = 128  # calls at a time, of each kind that lasts
+FLOODERS: Final = 64
+REFUSED_PAUSE_S: Final = 0.05
+RETRY_MS: Final = 1_000
+BODY: Final = b"x" * 1_000
+FOREVER_S: Final = 3_600.0
+
+Call = Callable[[AsyncAdmin], Coroutine[Any, Any, None]]
+
+
+def letters(**fields: Any) -> Any:
+    return dead_letter_pb2.DeadLetterFilter(**fields)
+
+
+async def dry_redrive(asked: AsyncAdmin) -> None:
+    await changed(asked, asked.dead_letters.RedriveDeadLetters, letters(failure_class="None"))
+
+
+async def dry_drop(asked: AsyncAdmin) -> None:
+    await changed(asked, asked.dead_letters.DropDeadLetters, letters(failure_class="None"))
+
+
+async def changed(asked: AsyncAdmin, method: Any, wanted: Any) -> None:
+    kind = {
+        asked.dead_letters.RedriveDeadLetters: dead_letter_pb2.RedriveDeadLettersRequest,
+        asked.dead_letters.DropDeadLetters: dead_letter_pb2.DropDeadLettersRequest,
+    }[method]
+    request = kind(group=tables.DEAD, filter=wanted, dry_run=True)
+    async for progress in asked.stream(method, request):
+        check_status(progress)
+
+
+async def redrive(asked: AsyncAdmin) -> None:
+    """For as long as there are letters; then it has nothing to do."""
+    request = dead_letter_pb2.RedriveDeadLettersRequest(group=tables.MANY)
+    async for progress in asked.stream(asked.dead_letters.RedriveDeadLetters, request):
+        check_status(progress)
+    await asyncio.sleep(1)
+
+
+async def pages(asked: AsyncAdmin, method: Any, request: Any) -> None:
+    while True:
+        answer = await asked.call(method, request, timeout_s=FOREVER_S)
+        if not answer.next_page_token:
+            return
+        request.page_token = answer.next_page_token
+
+
+async def filtered_letters(asked: AsyncAdmin) -> None:
+    wanted = letters(signature="0123456789abcdef")
+    request = dead_letter_pb2.ListDeadLettersRequest(group=tables.DEAD, filter=wanted)
+    await pages(asked, asked.dead_letters.ListDeadLetters, request)
+
+
+async def exported_letters(asked: AsyncAdmin) -> None:
+    request = dead_letter_pb2.ListDeadLettersRequest(
+        group=tables.DEAD, page_size=1_000, include_body=True
+    )
+    await pages(asked, asked.dead_letters.ListDeadLetters, request)
+
+
+async def listed_pending(asked: AsyncAdmin) -> None:
+    wanted = pending_pb2.PendingFilter(topic=tables.TOPIC)
+    request = pending_pb2.ListPendingRequest(filter=wanted, page_size=1_000)
+    await asked.call(asked.pending.ListPending, request, timeout_s=FOREVER_S)
+
+
+async def counted_pending(asked: AsyncAdmin) -> None:
+    wanted = pending_pb2.PendingFilter(topic=tables.TOPIC, delay_level=3)
+    request = pending_pb2.CountPendingRequest(filter=wanted)
+    await asked.call(asked.pending.CountPending, request, timeout_s=FOREVER_S)
+
+
+async def found_by_key(asked: AsyncAdmin) -> None:
+    request = message_pb2.FindMessagesRequest(topic=tables.TOPIC, key=tables.KEY, page_size=1_000)
+    await asked.call(asked.messages.FindMessages, request, timeout_s=FOREVER_S)
+
+
+async def described_queues(asked: AsyncAdmin) -> None:
+    at_ms = int(time.time() * 1_000) - 10_000
+    request = queue_pb2.DescribeQueuesRequest(topics=[tables.TOPIC], at_ms=at_ms, lives=True)
+    await asked.call(asked.queues.DescribeQueues, request, timeout_s=FOREVER_S)
+
+
+async def read_queue(asked: AsyncAdmin) -> None:
+    request = queue_pb2.ReadQueueRequest(topic=tables.TOPIC, end_offset=1 << 40)
+    async for page in asked.stream(asked.queues.ReadQueue, request):
+        check_status(page)
+
+
+async def described_broker(asked: AsyncAdmin) -> None:
+    request = broker_pb2.GetBrokerRequest()
+    await asked.call(asked.brokers.GetBroker, request, timeout_s=FOREVER_S)
+
+
+async def flood(asked: AsyncAdmin) -> None:
+    request = wire_requests.send([wire_requests.message(tables.FLOODED, BODY)])
+    await asked.call(asked.messaging.SendMessage, request, timeout_s=FOREVER_S)
+
+
+async def retries(asked: AsyncAdmin) -> None:
+    """Take what the storm's group holds, and fail each of it."""
+    request = wire_requests.receive(
+        tables.STORM, tables.STORM, count_max=256, wait_ms=1_000, invisible_ms=60_000
+    )
+    handles = [
+        element.message.system_properties.receipt_handle
+        async for element in asked.stream(asked.messaging.ReceiveMessage, request)
+        if element.HasField("message")
+    ]
+
+    async def fail(handle: str) -> None:
+        nack = wire_requests.change_invisible(tables.STORM, tables.STORM, handle, RETRY_MS)
+        await asked.call(asked.messaging.ChangeInvisibleDuration, nack, timeout_s=FOREVER_S)
+
+    await asyncio.gather(*(fail(handle) for handle in handles))
+
+
+CALLS: Final[dict[str, tuple[int, Call]]] = {
+    "dry redrives": (LASTING, dry_redrive),
+    "dry drops": (LASTING, dry_drop),
+    "filtered lists": (LASTING, filtered_letters),
+    "lists of what waits": (LASTING, listed_pending),
+    "counts of what waits": (LASTING, counted_pending),
+    "searches by key": (LASTING, found_by_key),
+    "queues at an instant": (LASTING, described_queues),
+    "bulk reads": (LASTING, read_queue),
+    "descriptions of the broker": (LASTING, described_broker),
+    "two bulk readers": (2, read_queue),
+    "redrive": (1, redrive),
+    "export and signature scan": (0, exported_letters),
+    "retries of another group": (8, retries),
+    "flood of sends": (FLOODERS, flood),
+}
+BOTH: Final = (exported_letters, filtered_letters)
+
+
+async def again(call: Call, asked: AsyncAdmin) -> None:
+    while True:
+        try:
+            await call(asked)
+        except (TooManyRequestsError, UnavailableError):
+            await asyncio.sleep(REFUSED_PAUSE_S)
+        except ServerError as error:  # answers of others wait to be read
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            await asyncio.sleep(REFUSED_PAUSE_S)
+
+
+async def scrape(metrics: str) -> None:
+    def read() -> None:
+        with urllib.request.urlopen(f"http://{metrics}/metrics", timeout=60) as answer:
+            answer.read()
+
+    while True:
+        try:
+            await asyncio.to_thread(read)
+        except OSError:  # 503: as many as it serves at a time are under way
+            await asyncio.sleep(REFUSED_PAUSE_S)
+
+
+async def back_up(endpoint: str) -> None:
+    """One after the other, each to a directory of its own."""
+    words = ["-m", "latermq_cli", "backup", "take", "--rate", "1024", "--endpoint", endpoint]
+    async for place in tables.places():
+        command = [sys.executable, *words, "--through-broker", str(place)]
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=asyncio.subprocess.DEVNULL, env=tables.signing(ROOT)
+        )
+        if await process.wait():
+            raise RuntimeError("latermq backup take failed")
+
+
+def calls_of(name: str, asked: list[AsyncAdmin]) -> Iterator[Coroutine[Any, Any, None]]:
+    count, call = CALLS[name]
+    if not count:
+        for each in BOTH:
+            yield again(each, asked[0])
+    for number in range(count):
+        yield again(call, asked[number % len(asked)])
+
+
+async def main(endpoint: str, metrics: str, names: list[str]) -> None:
+    asked = [connect_async(endpoint, BUSY) for _ in range(CONNECTIONS)]
+    async with asyncio.TaskGroup() as group:
+        for name in names:
+            if name == "backups":
+                group.create_task(back_up(endpoint))
+            elif name == "scrapes":
+                for _ in range(LASTING):
+                    group.create_task(scrape(metrics))
+            else:
+                for each in calls_of(name, asked):
+                    group.create_task(each)
+        await asyncio.sleep(0)
+        print("begun", flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        uvloop.run(main(sys.argv[1], sys.argv[2], sys.argv[3:]))
+    except* LaterMQError as errors:
+        sys.exit(f"bench.neighbour.jobs: {errors.exceptions[0]!r}")
