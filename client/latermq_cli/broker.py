@@ -229,13 +229,20 @@ def what_goes_when(done: Any) -> list[str]:
     )
     if done.kept_longer_bytes:
         lines.append(
-            f"{size(done.kept_longer_bytes)} are older and kept: topic "
-            f"{plain(done.kept_for_topic)} keeps its messages longer"
+            f"{size(done.kept_longer_bytes)} are older and kept: "
+            + (
+                f"topic {plain(done.kept_for_topic)} keeps its messages longer"
+                if done.kept_for_topic
+                else "a topic keeps its messages longer"
+            )
         )
     if done.kept_unread_bytes:
+        who = "a group has not read all of them"
+        if done.kept_for_group:
+            group, topic = plain(done.kept_for_group), plain(done.kept_for_topic)
+            who = f"group {group} has not read all of {topic}"
         lines.append(
-            f"{size(done.kept_unread_bytes)} are old and kept: group {plain(done.kept_for_group)} "
-            f"has not read all of {plain(done.kept_for_topic)}"
+            f"{size(done.kept_unread_bytes)} are old and kept: {who}"
             + (f"; they go from {format_instant(done.kept_until_ms)} on" * bool(done.kept_until_ms))
         )
     if done.topics_with_own_retention:

@@ -37,6 +37,7 @@ HELD_LAG: Final = "tests/unit/engine/test_held_lag.py"
 CHANGED_FILTER: Final = "tests/unit/engine/test_changed_filter.py"
 GONE: Final = "tests/unit/engine/test_gone_clients.py"
 BOUNDS: Final = "tests/unit/edge/test_config_bounds.py"
+RIGHTS: Final = "tests/property/test_rights_chains.py"
 EXAMPLES_MAX: Final = 600
 HISTORIES_MAX: Final = 60
 SEEDS: Final = (1, 2, 3)  # one after the other, until it is found
@@ -54,6 +55,27 @@ class Mutation(NamedTuple):
 MUTATIONS: Final = (
     *(Mutation(*each) for each in FILTER_FAULTS),
     *(Mutation(*each) for each in DECLARER_FAULTS),
+    Mutation(
+        "who may redrive reads the letters in a topic of its own",
+        RIGHTS,
+        "services/auth/access_rules.py",
+        "        origin_topic == to_topic\n",
+        "        True\n",
+    ),
+    Mutation(
+        "who may send to a topic reads the messages of its schedules",
+        RIGHTS,
+        "services/v1/v1_schedules.py",
+        "if user is None or meets(user, reading(schedule.topic)):",
+        "if True:",
+    ),
+    Mutation(
+        "limits name other users, groups and clients",
+        RIGHTS,
+        "services/v1/v1_limits.py",
+        "limit for limit in self._limits.table.all() if self._concerns(user, limit)",
+        "limit for limit in self._limits.table.all()",
+    ),
     Mutation(
         "what stands behind a message that is given again still counts as ready",
         HELD_LAG,

@@ -28,11 +28,18 @@ from latermq_broker.cluster.placement import (
     shard_name,
 )
 from latermq_broker.cluster.shard_endpoints import Addresses
-from latermq_broker.cluster.shard_headers import is_forwarded, signature_headers
+from latermq_broker.cluster.shard_headers import is_a_shards, is_forwarded, signature_headers
+from latermq_broker.config.auth import AuthConfig
 from latermq_broker.config.config import Config
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import Group, Topic, TopicType
-from latermq_broker.errors import BadRequestError, InternalServerError, RequestError, StoreError
+from latermq_broker.errors import (
+    BadRequestError,
+    ForbiddenError,
+    InternalServerError,
+    RequestError,
+    StoreError,
+)
 from latermq_broker.services.call.answers import ADMIN, MESSAGING, Caller, ok_status
 from latermq_broker.services.call.handler import Call, Committer, MethodTable
 from latermq_broker.services.clients.pushed_settings import push_settings
@@ -168,7 +175,8 @@ class Shard:
         for rpc in schedule_pb2.DESCRIPTOR.services_by_name["Schedules"].methods:
             if self._own != FIRST:  # which has them all
                 table[path_of(rpc)] = forwarding.always(FIRST, methods[path_of(rpc)], rpc)
-        handlers = (self, NotTheSource() if source is None else source)
+        copying = NotTheSource() if source is None else ForShards(source, self._config.auth)
+        handlers = (self, copying)
         table |= methods_of(cluster_pb2.DESCRIPTOR.services_by_name[CLUSTER], handlers)
         return table
 
@@ -284,6 +292,22 @@ class Shard:
                 "catalogue is being copied, try again"
             )
         raise ElsewhereError(shard)
+
+
+class ForShards:
+    """Answers CopyCatalogue to shards alone: it has the secrets of all users."""
+
+    def __init__(self, source: CatalogueSource, auth: AuthConfig) -> None:
+        self._source = source
+        self._auth = auth
+
+    async def copy_catalogue(
+        self, request: cluster_pb2.CopyCatalogueRequest, caller: Caller
+    ) -> cluster_pb2.CopyCatalogueResponse:
+        """Answer CopyCatalogue of cluster.proto. Raises ForbiddenError: no shard made the call."""
+        if not is_a_shards(caller.call, self._auth):
+            raise ForbiddenError("only shards copy the catalogue: it has the secrets of all users")
+        return await self._source.copy_catalogue(request, caller)
 
 
 class NotTheSource:

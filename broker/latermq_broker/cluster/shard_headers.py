@@ -1,5 +1,6 @@
 """Headers between shards: who sent a call on, and the signature of a shard's own calls. Pure."""
 
+import hmac
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -14,6 +15,7 @@ from latermq_broker.services.auth.signature import (
 from latermq_broker.services.call.handler import Call
 
 FORWARDED: Final = "x-latermq-forwarded"  # by which shard
+MARK: Final = "x-latermq-shard"  # HMAC that only shards send; see `shard_mark`
 _SHARD: Final = re.compile("[0-9]{1,4}")
 
 
@@ -43,4 +45,23 @@ def signature_headers(config: AuthConfig, wall_ms: int) -> list[tuple[str, str]]
     return [
         (DATE_HEADER, date),
         (AUTHORIZATION_HEADER, f"{ALGORITHM} {claim}, Signature={signature}"),
+        (MARK, shard_mark(config.root_secret_key, date)),
     ]
+
+
+def shard_mark(secret: str, date: str) -> str:
+    """Return the mark of a shard's own call, in hex, made of the cluster's secret and the date.
+
+    An admin's signature alone does not make it, nor do the headers of an admin's call that somebody
+    overheard.
+    """
+    return hmac.digest(secret.encode(), b"latermq.v1 shard " + date.encode(), "sha256").hex()
+
+
+def is_a_shards(call: Call, config: AuthConfig) -> bool:
+    """Tell whether a shard of this cluster made the call itself; True where none is signed."""
+    if not config.enabled:
+        return True
+    date, mark = call.metadata(DATE_HEADER) or "", call.metadata(MARK) or ""
+    expected = shard_mark(config.root_secret_key, date)
+    return hmac.compare_digest(expected.encode(), mark.encode())

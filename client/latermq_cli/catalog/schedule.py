@@ -166,7 +166,9 @@ def show(name: str, endpoint: str, as_json: bool) -> None:
     if entry.behind_ms:
         next_at += f", {format_duration(entry.behind_ms)} later than its calendar says"
     body = ["the tick's time"]
-    if entry.body:
+    if entry.message_withheld:
+        body = [f"not shown: that takes the right body or sub on topic {entry.topic}"]
+    elif entry.body:
         body = body_lines(entry.body, "", room(width), lines_max=BODY_LINES_MAX, more=MORE)
     facts = (
         ("when", [_when(entry)]),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from latermq_broker.catalog.access import ALL, Kind, Right
+from latermq_broker.catalog.access import ALL, Kind, Right, User
 from latermq_broker.catalog.catalog import (
     DLQ_PREFIX,
     INTERNAL_PREFIXES,
@@ -82,12 +82,41 @@ def settings(request: Any) -> All:
     return wants
 
 
-def half_of_another(name: str) -> All:
-    """Want this of a producer that is asked how another user's transaction ended.
+def reading(name: str) -> All:
+    """Return the rights, one of which shows a user the bodies of a topic.
 
-    It sees the body.
+    They are asked for wherever a body of the topic leaves the broker by another call than a receive
+    or a look: a half message that its producer is asked about, the message of a schedule.
     """
     return topic(name, SUB, BODY)
+
+
+def letters_of(name: str) -> All:
+    """Return the rights that show a user the dead letters of a group with their bodies."""
+    return group(name, BROWSE) + group(name, BODY)
+
+
+def meets(user: User, wants: Iterable[Want]) -> bool:
+    """Tell whether a user has all that is wanted."""
+    return user.admin or all(
+        any(user.may(right, want.kind, want.name) for right in want.rights) for want in wants
+    )
+
+
+def may_move(user: User, group_name: str, origin_topic: str, to_topic: str) -> bool:
+    """Tell whether a user with the right `redrive` may have a dead letter sent to a topic.
+
+    Whoever reads that topic reads the letter there. So the letter goes to the topic it came from,
+    or anywhere if the user can read the group's letters, or the topic it came from.
+
+    Args:
+        origin_topic: "" of a letter that a producer sent to %DLQ%group.
+    """
+    return (
+        origin_topic == to_topic
+        or meets(user, letters_of(group_name))
+        or (origin_topic != "" and meets(user, reading(origin_topic)))
+    )
 
 
 def _admin(request: Any) -> All:
@@ -181,10 +210,11 @@ def _list_letters(request: Any) -> All:
 
 
 def _get_letter(request: Any) -> All:
-    return group(request.group, BROWSE) + group(request.group, BODY)
+    return letters_of(request.group)
 
 
 def _redrive(request: Any) -> All:
+    """Want REDRIVE; for another topic PUB there, and of each letter what `may_move` says."""
     wants = group(request.group, REDRIVE)
     return wants + topic(request.to_topic, PUB) if request.to_topic else wants
 

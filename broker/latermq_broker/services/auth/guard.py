@@ -39,7 +39,8 @@ from latermq_broker.services.auth.access_rules import (
     All,
     Want,
     group,
-    half_of_another,
+    meets,
+    reading,
     rule_of,
     topic,
 )
@@ -169,11 +170,7 @@ class Guard:
             require(user, topic(name, Right.PUB))
         except RequestError:
             return Asking.NONE
-        try:
-            require(user, half_of_another(name))
-        except ForbiddenError:
-            return Asking.OWN
-        return Asking.ALL
+        return Asking.ALL if meets(user, reading(name)) else Asking.OWN
 
     def _certified(self, name: str) -> User:
         """Find the user of a certificate that one of our CAs signed. Raises UnauthorizedError."""
@@ -349,7 +346,8 @@ class Guard:
                 return None
             version = self._users.version
             try:
-                require(self._still(user), wanted)
+                call.user = self._still(user)
+                require(call.user, wanted)
             except RequestError as error:
                 return refused(error, call)
             return None

@@ -1,10 +1,12 @@
 """latermq.v1 Brokers: the broker at a glance; clients asked to reconnect, its log handed over."""
 
+from latermq_broker.catalog.access import Kind
 from latermq_broker.config.config import Config
 from latermq_broker.engine.views.overview import Overview
 from latermq_broker.errors import BadRequestError, NotFoundError, PreconditionFailedError
 from latermq_broker.observability.replication_figures import MemberSeen, ReplicationFigures
 from latermq_broker.services.admin.admin_fields import known_client
+from latermq_broker.services.auth.naming import may_name
 from latermq_broker.services.call.answers import Caller, ok_status
 from latermq_broker.services.call.transport_view import TransportView
 from latermq_broker.services.clients.reconnects import Reconnects
@@ -26,6 +28,10 @@ class BrokersService:
     ) -> broker_pb2.GetBrokerResponse:
         """Answer GetBroker of broker.proto."""
         seen, config = self._engine.overview(), self._engine.config
+        user, (group, topic, _) = caller.call.user, seen.retention.kept_for
+        may_tell = (not group or may_name(user, Kind.GROUP, group)) and (
+            not topic or may_name(user, Kind.TOPIC, topic)
+        )
         broker = broker_pb2.Broker(
             name=config.server.broker_name,
             version=own_version(),
@@ -38,7 +44,10 @@ class BrokersService:
             log=_log(seen, config),
             disk=_disk(seen),
             retention=_retention(
-                seen, config, self._engine.wall.time_of_day(seen.retention.kept_for[2])
+                seen,
+                config,
+                (group, topic) if may_tell else ("", ""),
+                self._engine.wall.time_of_day(seen.retention.kept_for[2]),
             ),
             waiting=broker_pb2.BrokerWaiting(
                 delayed=seen.delayed,
@@ -132,7 +141,9 @@ def _disk(seen: Overview) -> broker_pb2.BrokerDisk:
     )
 
 
-def _retention(seen: Overview, config: Config, kept_until_ms: int) -> broker_pb2.BrokerRetention:
+def _retention(
+    seen: Overview, config: Config, kept_for: tuple[str, str], kept_until_ms: int
+) -> broker_pb2.BrokerRetention:
     done, moved = seen.retention, seen.retention.roll_forward
     return broker_pb2.BrokerRetention(
         retention_ms=config.store.retention_ms,
@@ -151,8 +162,8 @@ def _retention(seen: Overview, config: Config, kept_until_ms: int) -> broker_pb2
         early_drops=done.early_drops,
         unread_retention_ms=config.store.unread_retention_ms,
         kept_unread_bytes=done.kept_unread_bytes,
-        kept_for_group=done.kept_for[0],
-        kept_for_topic=done.kept_for[1],
+        kept_for_group=kept_for[0],
+        kept_for_topic=kept_for[1],
         kept_longer_bytes=done.kept_longer_bytes,
         kept_until_ms=kept_until_ms,
         topics_with_own_retention=len(done.ages.own),

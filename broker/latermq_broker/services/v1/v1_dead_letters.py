@@ -13,15 +13,19 @@ from typing import Final
 
 from google.protobuf.message import Message
 
+from latermq_broker.catalog.access import User
 from latermq_broker.catalog.catalog import DLQ_PREFIX
 from latermq_broker.engine.state.model import DeadFilter, DeadLetter, DeadState
 from latermq_broker.errors import (
     BadRequestError,
+    ForbiddenError,
     GroupNotFoundError,
     MessageNotFoundError,
     RequestError,
     TopicNotFoundError,
 )
+from latermq_broker.services.auth.access_rules import BROWSE, may_move, meets
+from latermq_broker.services.auth.access_rules import group as group_wants
 from latermq_broker.services.call import names
 from latermq_broker.services.call.answers import Caller, ok_status
 from latermq_broker.services.call.paging import after, page_size, page_token
@@ -208,7 +212,7 @@ class DeadLettersService:
                 allowed = self._paces.allowed(job.group, number, job.rate, allowed, now_ms)
             if allowed > 0:
                 before = progress.changed_count + progress.failed_count
-                offset = await self._slice(job, offset, end, allowed, progress)
+                offset = await self._slice(job, offset, end, allowed, progress, caller)
                 if paced:
                     tried = progress.changed_count + progress.failed_count - before
                     self._paces.take(job.group, tried)
@@ -225,7 +229,13 @@ class DeadLettersService:
         yield progress
 
     async def _slice(
-        self, job: _Job, offset: int, end: int, count_max: int, progress: Progress
+        self,
+        job: _Job,
+        offset: int,
+        end: int,
+        count_max: int,
+        progress: Progress,
+        caller: Caller,
     ) -> int:
         """Change the next letters, count them once that is acknowledged; where to go on."""
         page = self._engine.dead.scan(
@@ -237,12 +247,14 @@ class DeadLettersService:
         )
         letters = [letter for letter in page.letters if letter.queue_offset < end]
         changed = len(letters)
+        if job.to_topic:
+            _require_moves(caller.call.user, job.group, job.to_topic, letters)
         if letters and not job.dry_run:
             if job.to_topic is None:
                 offsets = [letter.queue_offset for letter in letters]
                 self._engine.dead.drop(job.group, offsets, self._committer.now_ms())
             else:
-                changed = self._redrive(job, job.to_topic, letters, progress)
+                changed = self._redrive(job, job.to_topic, letters, progress, caller)
             await self._committer.written()
         progress.changed_count += changed
         next_offset = end if page.next_offset < 0 else min(end, page.next_offset)
@@ -250,7 +262,12 @@ class DeadLettersService:
         return next_offset
 
     def _redrive(
-        self, job: _Job, to_topic: str, letters: Sequence[DeadLetter], progress: Progress
+        self,
+        job: _Job,
+        to_topic: str,
+        letters: Sequence[DeadLetter],
+        progress: Progress,
+        caller: Caller,
     ) -> int:
         """Redrive each; how many went. One that cannot go is counted and stays dead.
 
@@ -266,7 +283,8 @@ class DeadLettersService:
                 redriven += 1
             except RequestError as error:
                 progress.failed_count += 1
-                progress.last_error = f"offset {letter.queue_offset}: {error}"
+                why = _shown_reason(caller.call.user, job.group, error)
+                progress.last_error = f"offset {letter.queue_offset}: {why}"
         return redriven
 
     def _range(self, group: str) -> tuple[int, int]:
@@ -290,6 +308,26 @@ class DeadLettersService:
         if job.count_max < 0 or job.rate < 0:
             raise BadRequestError("max_count and rate_per_second are at least 0")
         return job
+
+
+def _require_moves(
+    user: User | None, group: str, to_topic: str, letters: Sequence[DeadLetter]
+) -> None:
+    """Check that a user may have each letter sent to a topic. Raises ForbiddenError."""
+    for letter in letters:
+        if user is not None and not may_move(user, group, letter.origin_topic, to_topic):
+            raise ForbiddenError(
+                f"the dead letter at offset {letter.queue_offset} did not come from topic "
+                f"{to_topic}; to send it there user {user.access_key} needs the rights browse and "
+                f"body on group {group}, or origin_topic in the filter has to leave it out"
+            )
+
+
+def _shown_reason(user: User | None, group: str, error: RequestError) -> str:
+    """Return why a letter stays dead; to a user who may not see letters without their topics."""
+    if user is None or meets(user, group_wants(group, BROWSE)):
+        return str(error)
+    return definition_pb2.Code.Name(error.code)
 
 
 def _changeable(message: dead_letter_pb2.DeadLetterFilter) -> DeadFilter:

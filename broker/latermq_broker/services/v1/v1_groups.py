@@ -14,6 +14,7 @@ from latermq_broker.engine.state.model import Backoff, Group, OnDead, TopicProgr
 from latermq_broker.engine.views.group_ranking import GroupOrder
 from latermq_broker.engine.views.message_groups import MessageGroupRow, MessageGroupState
 from latermq_broker.errors import BadRequestError
+from latermq_broker.services.auth.naming import May, require_told, topics_of_group
 from latermq_broker.services.call import names
 from latermq_broker.services.call.answers import Caller, ok_status
 from latermq_broker.services.call.paging import PAGE_SIZE_MAX, page_of, page_size
@@ -125,7 +126,9 @@ class GroupsService:
             await asyncio.sleep(0)
         return ranking.first(order, size), ""
 
-    def get_group(self, request: group_pb2.GetGroupRequest, _: Caller) -> group_pb2.GroupResponse:
+    def get_group(
+        self, request: group_pb2.GetGroupRequest, caller: Caller
+    ) -> group_pb2.GroupResponse:
         """Answer GetGroup of group.proto.
 
         Raises:
@@ -133,23 +136,33 @@ class GroupsService:
         """
         names.check_group(request.name)
         info = self._engine.groups.describe(request.name, self._committer.now_ms())
+        may_tell = topics_of_group(caller.call.user, request.name)
         message = self._listed(info.group, info.topics)
-        message.topics.extend(map(_of_topic, info.topics))
+        message.topics.extend(_of_topic(each) for each in info.topics if may_tell(each.topic))
+        if not may_tell(message.lite_topics_of):
+            message.lite_topics_of = ""
         for topic, uses in self._sessions.filters.unequal(request.name):
+            if not may_tell(topic):
+                continue
             message.unequal_filters.add(topic=topic).filters.extend(
                 group_pb2.FilterUse(expression=use.expression, client_count=use.client_count)
                 for use in uses
             )
-        message.services.extend(_services(self._sessions.all(), request.name))
+        message.services.extend(_services(self._sessions.all(), request.name, may_tell))
         return group_pb2.GroupResponse(status=ok_status(), group=message)
 
     def list_services(
-        self, request: group_pb2.ListServicesRequest, _: Caller
+        self, request: group_pb2.ListServicesRequest, caller: Caller
     ) -> group_pb2.ListServicesResponse:
         """Answer ListServices of group.proto. Raises IllegalGroupError: against the rules."""
         names.check_group(request.group)
         return group_pb2.ListServicesResponse(
-            status=ok_status(), services=_services(self._sessions.all(), request.group)
+            status=ok_status(),
+            services=_services(
+                self._sessions.all(),
+                request.group,
+                topics_of_group(caller.call.user, request.group),
+            ),
         )
 
     async def delete_group(
@@ -167,7 +180,7 @@ class GroupsService:
         return group_pb2.DeleteGroupResponse(status=ok_status())
 
     async def reset_group(
-        self, request: group_pb2.ResetGroupRequest, _: Caller
+        self, request: group_pb2.ResetGroupRequest, caller: Caller
     ) -> group_pb2.ResetGroupResponse:
         """Answer ResetGroup of group.proto.
 
@@ -179,6 +192,7 @@ class GroupsService:
         names.check_topic(request.topic)
         if request.to_ms < 0:
             raise BadRequestError(f"the time {request.to_ms} lies before 1970")
+        require_told(self._engine, caller.call.user, request.name, request.topic)
         offsets = self._engine.groups.reset(
             request.name, request.topic, request.to_ms, self._committer.now_ms()
         )
@@ -186,7 +200,7 @@ class GroupsService:
         return group_pb2.ResetGroupResponse(status=ok_status(), offsets=offsets)
 
     def list_message_groups(
-        self, request: group_pb2.ListMessageGroupsRequest, _: Caller
+        self, request: group_pb2.ListMessageGroupsRequest, caller: Caller
     ) -> group_pb2.ListMessageGroupsResponse:
         """Answer ListMessageGroups of group.proto.
 
@@ -197,6 +211,7 @@ class GroupsService:
         names.check_group(request.group)
         if request.topic:
             names.check_topic(request.topic)
+            require_told(self._engine, caller.call.user, request.group, request.topic)
             self._engine.catalog.require_topic(request.topic)
         rows, token = self._engine.message_groups.page(
             request.group,
@@ -275,13 +290,15 @@ def _of_topic(progress: TopicProgress) -> group_pb2.TopicProgress:
     return message
 
 
-def _services(sessions: Iterable[Session], group: str) -> list[group_pb2.TopicServices]:
+def _services(
+    sessions: Iterable[Session], group: str, may_tell: May
+) -> list[group_pb2.TopicServices]:
     """List which services share the group's topics: those whose workers are connected."""
     shown: dict[str, dict[str, group_pb2.ServiceUse]] = {}
     for session in sessions:
         if session.group != group or not session.service or not session.streams:
             continue
-        for topic in session.topics:
+        for topic in filter(may_tell, session.topics):
             uses = shown.setdefault(topic, {})
             use = uses.setdefault(session.service, group_pb2.ServiceUse(service=session.service))
             use.client_count += 1

@@ -3,9 +3,11 @@
 import re
 from typing import Final
 
+from latermq_broker.catalog.access import Kind, User
 from latermq_broker.catalog.limits import EVERY, Limit, Scope
 from latermq_broker.config.auth import ACCESS_KEY, ACCESS_KEY_RULE
 from latermq_broker.errors import BadRequestError
+from latermq_broker.services.auth.naming import may_name
 from latermq_broker.services.call import names
 from latermq_broker.services.call.answers import Caller, ok_status
 from latermq_broker.services.call.paging import page_of
@@ -20,6 +22,7 @@ class LimitsService:
     def __init__(self, rooms: Rooms) -> None:
         self._limits = rooms.engine.limits
         self._committer = rooms.committer
+        self._sessions = rooms.sessions
 
     async def set_limit(
         self, request: limit_pb2.SetLimitRequest, _: Caller
@@ -55,15 +58,27 @@ class LimitsService:
         return limit_pb2.UnsetLimitResponse(status=ok_status())
 
     def list_limits(
-        self, request: limit_pb2.ListLimitsRequest, _: Caller
+        self, request: limit_pb2.ListLimitsRequest, caller: Caller
     ) -> limit_pb2.ListLimitsResponse:
         """Answer ListLimits of limit.proto."""
-        page, token = page_of(self._limits.table.all(), _place, request)
+        user = caller.call.user
+        shown = [limit for limit in self._limits.table.all() if self._concerns(user, limit)]
+        page, token = page_of(shown, _place, request)
         return limit_pb2.ListLimitsResponse(
             status=ok_status(),
             limits=[_message(limit) for limit in page],
             next_page_token=token,
         )
+
+    def _concerns(self, user: User | None, limit: Limit) -> bool:
+        """Tell whether a limit is of all, of the user, or of a group or client of the user's."""
+        if user is None or user.admin or limit.name == EVERY:
+            return True
+        if limit.scope is Scope.USER:
+            return limit.name == user.access_key
+        if limit.scope is Scope.GROUP:
+            return may_name(user, Kind.GROUP, limit.name)
+        return self._sessions.owner(limit.name) == user.access_key
 
 
 def _place(limit: Limit) -> str:

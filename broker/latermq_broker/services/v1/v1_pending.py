@@ -17,6 +17,7 @@ from latermq_broker.errors import (
     MessageNotFoundError,
     TopicNotFoundError,
 )
+from latermq_broker.services.auth.naming import require_told
 from latermq_broker.services.call.answers import (
     ANSWERED,
     Caller,
@@ -53,7 +54,7 @@ class PendingService:
             TopicNotFoundError, GroupNotFoundError: the filter names what does not exist.
             BadRequestError: the filter, the size or the token.
         """
-        filter, size = self._filter(request.filter), page_size(request.page_size)
+        filter, size = self._filter(request.filter, caller), page_size(request.page_size)
         response = pending_pb2.ListPendingResponse(
             status=ok_status(), next_page_token=request.page_token
         )
@@ -72,7 +73,7 @@ class PendingService:
         self, request: pending_pb2.CountPendingRequest, caller: Caller
     ) -> pending_pb2.CountPendingResponse:
         """Answer CountPending of pending.proto. Raises as `list_pending` does."""
-        filter = self._filter(request.filter)
+        filter = self._filter(request.filter, caller)
         if filter.due_before_ms or filter.delay_level:
             counts = await self._count_each(filter, caller)
         else:
@@ -184,8 +185,10 @@ class PendingService:
             )
         return pending_ids.pop()
 
-    def _filter(self, message: pending_pb2.PendingFilter) -> PendingFilter:
+    def _filter(self, message: pending_pb2.PendingFilter, caller: Caller) -> PendingFilter:
         catalog, topic = self._engine.catalog, message.topic
+        if message.group and topic not in ("", SCHEDULE_TOPIC):
+            require_told(self._engine, caller.call.user, message.group, topic)
         if topic.startswith(RETRY_PREFIX):
             group = topic.removeprefix(RETRY_PREFIX)
             catalog.require_group(group)

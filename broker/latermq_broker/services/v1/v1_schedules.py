@@ -15,8 +15,9 @@ from latermq_broker.errors import (
     BodyTooLargeError,
     ForbiddenError,
     IllegalPropertyKeyError,
+    NotFoundError,
 )
-from latermq_broker.services.auth.access_rules import BROWSE, PUB, topic
+from latermq_broker.services.auth.access_rules import BROWSE, PUB, meets, reading, topic
 from latermq_broker.services.auth.guard import require
 from latermq_broker.services.call import names
 from latermq_broker.services.call.answers import Caller, ok_status
@@ -67,7 +68,7 @@ class SchedulesService:
         user = caller.call.user
         known = self._schedules.table.get(request.schedule.name)
         if known is not None:  # the answer tells all of it
-            _require_sender(user, known)
+            _require_may_replace(user, known)
         wanted = self._wanted(request.schedule, now_ms)
         _check_label("app", request.app)
         self._schedules.check(wanted, alter=not request.keep, user=user)
@@ -81,7 +82,7 @@ class SchedulesService:
             self._declarers.claim(request.app, wanted.name, now_ms)
         await self._committer.written()
         response = schedule_pb2.PutScheduleResponse(
-            status=ok_status(), schedule=self._message(put.after)
+            status=ok_status(), schedule=self._message(put.after, user)
         )
         if put.before is not put.after and put.before is not None:
             log.info(
@@ -93,15 +94,18 @@ class SchedulesService:
                 },
             )
         if put.before is not None:
-            response.before.CopyFrom(self._message(put.before))
+            response.before.CopyFrom(self._message(put.before, user))
             response.differences.extend(wanted.differences(put.before))
         return response
 
     def get_schedule(
         self, request: schedule_pb2.ScheduleRequest, caller: Caller
     ) -> schedule_pb2.ScheduleResponse:
-        """Answer GetSchedule of schedule.proto. Raises NotFoundError, ForbiddenError."""
-        return self._response(self._own(request, caller))
+        """Answer GetSchedule of schedule.proto.
+
+        Raises NotFoundError: there is none, or none that the caller may see.
+        """
+        return self._response(self._seen(request, caller), caller)
 
     def list_schedules(
         self, request: schedule_pb2.ListSchedulesRequest, caller: Caller
@@ -112,7 +116,7 @@ class SchedulesService:
         page, token = page_of(schedules, lambda each: each.name, request)
         return schedule_pb2.ListSchedulesResponse(
             status=ok_status(),
-            schedules=[self._message(each, whole=False) for each in page],
+            schedules=[self._listed(each) for each in page],
             next_page_token=token,
         )
 
@@ -123,7 +127,7 @@ class SchedulesService:
         known = self._own(request, caller)
         paused = self._schedules.pause(known.name, self._committer.now_ms())
         await self._committer.written()
-        return self._response(paused)
+        return self._response(paused, caller)
 
     async def resume_schedule(
         self, request: schedule_pb2.ScheduleRequest, caller: Caller
@@ -140,7 +144,7 @@ class SchedulesService:
         self._engine.ensure_topic(known.topic, now_ms, caller.call.user)
         resumed = self._schedules.resume(known.name, now_ms)
         await self._committer.written()
-        return self._response(resumed)
+        return self._response(resumed, caller)
 
     async def remove_schedule(
         self, request: schedule_pb2.ScheduleRequest, caller: Caller
@@ -208,9 +212,7 @@ class SchedulesService:
         if request.by_code and not request.app:
             raise BadRequestError("by_code needs the app whose code it is")
         user, now_ms = caller.call.user, self._committer.now_ms()
-        shown = {
-            each.name: self._message(each, whole=False) for each in self._schedules.table.all()
-        }
+        shown = {each.name: self._listed(each) for each in self._schedules.table.all()}
         pruned = self._declarers.prune(
             request.app,
             request.keep,
@@ -237,8 +239,20 @@ class SchedulesService:
 
     def _own(self, request: schedule_pb2.ScheduleRequest, caller: Caller) -> Schedule:
         """Find a schedule whose messages the caller might send. Raises as its callers say."""
+        known = self._seen(request, caller)
+        user = caller.call.user
+        if user is not None:
+            require(user, topic(known.topic, PUB))
+        return known
+
+    def _seen(self, request: schedule_pb2.ScheduleRequest, caller: Caller) -> Schedule:
+        """Find a schedule; one that the caller may not see is not found, as one that is not there.
+
+        Raises NotFoundError.
+        """
         known = self._schedules.get(request.name)
-        _require_sender(caller.call.user, known)
+        if not _may_see(caller.call.user, known):
+            raise NotFoundError(f"schedule not found: {request.name}")
         return known
 
     def _wanted(self, asked: schedule_pb2.Schedule, now_ms: int) -> Schedule:
@@ -319,11 +333,23 @@ class SchedulesService:
                     "by shard 0: have it send to a topic that spreads"
                 )
 
-    def _response(self, schedule: Schedule) -> schedule_pb2.ScheduleResponse:
-        return schedule_pb2.ScheduleResponse(status=ok_status(), schedule=self._message(schedule))
+    def _response(self, schedule: Schedule, caller: Caller) -> schedule_pb2.ScheduleResponse:
+        return schedule_pb2.ScheduleResponse(
+            status=ok_status(), schedule=self._message(schedule, caller.call.user)
+        )
 
-    def _message(self, schedule: Schedule, *, whole: bool = True) -> schedule_pb2.Schedule:
-        shown = _message(schedule, whole=whole)
+    def _message(self, schedule: Schedule, user: User | None) -> schedule_pb2.Schedule:
+        """Show a schedule; with its message if the user may read messages of its topic."""
+        shown = self._listed(schedule)
+        if user is None or meets(user, reading(schedule.topic)):
+            _add_message(shown, schedule)
+        else:
+            shown.message_withheld = True
+        return shown
+
+    def _listed(self, schedule: Schedule) -> schedule_pb2.Schedule:
+        """Show a schedule without its message."""
+        shown = _message(schedule)
         shown.behind_ms = self._schedules.behind_ms(schedule, self._committer.now_ms())
         for app, since_ms in sorted(self._declarations.of(schedule.name).items()):
             has_run = since_ms not in (RUNNING, NO_WORKER)
@@ -334,18 +360,17 @@ class SchedulesService:
         return shown
 
 
-def _require_sender(user: User | None, schedule: Schedule) -> None:
-    """Raises ForbiddenError: the user may not send to the schedule's topic."""
-    if user is not None:
-        require(user, topic(schedule.topic, PUB))
+def _require_may_replace(user: User | None, schedule: Schedule) -> None:
+    """Raises ForbiddenError: the name is a schedule's whose topic the user may not send to.
+
+    A name is one schedule's in the whole broker, so that it is taken must be told.
+    """
+    if not _may_send(user, schedule):
+        raise ForbiddenError(f"the name {schedule.name} is another user's schedule; take another")
 
 
 def _may_send(user: User | None, schedule: Schedule) -> bool:
-    try:
-        _require_sender(user, schedule)
-    except ForbiddenError:
-        return False
-    return True
+    return user is None or meets(user, topic(schedule.topic, PUB))
 
 
 def _check_label(what: str, label: str) -> None:
@@ -363,17 +388,12 @@ def _check_count(given: Sequence[str]) -> None:
 
 
 def _may_see(user: User | None, schedule: Schedule) -> bool:
-    try:
-        if user is not None:
-            require(user, topic(schedule.topic, PUB, BROWSE))
-    except ForbiddenError:
-        return False
-    return True
+    return user is None or meets(user, topic(schedule.topic, PUB, BROWSE))
 
 
-def _message(schedule: Schedule, *, whole: bool) -> schedule_pb2.Schedule:
-    """Tell all of a schedule; of its message only if it is to be `whole`."""
-    shown = schedule_pb2.Schedule(
+def _message(schedule: Schedule) -> schedule_pb2.Schedule:
+    """Show all of a schedule but its message and its declarers."""
+    return schedule_pb2.Schedule(
         name=schedule.name,
         topic=schedule.topic,
         every_ms=schedule.every_ms,
@@ -388,8 +408,9 @@ def _message(schedule: Schedule, *, whole: bool) -> schedule_pb2.Schedule:
         last_at_ms=schedule.last_ms,
         ticks=schedule.ticks,
     )
-    if not whole:
-        return shown
+
+
+def _add_message(shown: schedule_pb2.Schedule, schedule: Schedule) -> None:
     message = definition_pb2.Message.FromString(schedule.message)
     properties = message.system_properties
     shown.body = message.body
@@ -399,4 +420,3 @@ def _message(schedule: Schedule, *, whole: bool) -> schedule_pb2.Schedule:
     shown.message_group = properties.message_group
     if properties.HasField("priority"):
         shown.priority = properties.priority
-    return shown

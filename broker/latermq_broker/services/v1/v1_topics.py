@@ -10,6 +10,7 @@ from typing import Final
 from latermq_broker.catalog.catalog import INTERNAL_PREFIXES, UNSET, TopicTimes
 from latermq_broker.engine.state.model import QueueEnds, Topic, TopicType
 from latermq_broker.errors import BadRequestError, IllegalTopicError
+from latermq_broker.services.auth.naming import groups_of_topic
 from latermq_broker.services.call import names
 from latermq_broker.services.call.answers import Caller, ok_status
 from latermq_broker.services.call.paging import page_of
@@ -81,7 +82,9 @@ class TopicsService:
                 await asyncio.sleep(0)
         return response
 
-    def get_topic(self, request: topic_pb2.GetTopicRequest, _: Caller) -> topic_pb2.TopicResponse:
+    def get_topic(
+        self, request: topic_pb2.GetTopicRequest, caller: Caller
+    ) -> topic_pb2.TopicResponse:
         """Answer GetTopic of topic.proto.
 
         Raises:
@@ -90,7 +93,8 @@ class TopicsService:
         names.check_topic(request.name)
         info = self._engine.topics.describe(request.name)
         message = self._message(info.topic)
-        message.consumer_groups.extend(info.groups)
+        may_tell = groups_of_topic(caller.call.user, request.name)
+        message.consumer_groups.extend(filter(may_tell, info.groups))
         message.oldest_at_ms = self._engine.topics.oldest_ms(info.topic)
         return topic_pb2.TopicResponse(status=ok_status(), topic=message)
 

@@ -57,7 +57,8 @@ class ClusterServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CopyCatalogue(self, request, context):
-        """Copy the catalogue. For admins: the shards themselves.
+        """Copy the catalogue. For shards alone, which prove with the header x-latermq-shard that they know the
+        cluster's secret; FORBIDDEN for all others, admins included.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

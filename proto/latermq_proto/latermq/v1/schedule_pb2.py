@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as apache_dot_rocketmq_dot_v2_dot_definition__pb2
 
 
-DESCRIPTOR = _POOL.AddSerializedFile(b'\n\x19latermq/v1/schedule.proto\x12\nlatermq.v1\x1a#apache/rocketmq/v2/definition.proto\"\xee\x04\n\x08Schedule\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x10\n\x08\x65very_ms\x18\x03 \x01(\x03\x12\x0c\n\x04\x63ron\x18\x04 \x01(\t\x12\x0c\n\x04zone\x18\x05 \x01(\t\x12+\n\x06missed\x18\x06 \x01(\x0e\x32\x1b.latermq.v1.Schedule.Missed\x12\x0c\n\x04\x62ody\x18\x07 \x01(\x0c\x12\x0b\n\x03tag\x18\x08 \x01(\t\x12\x0c\n\x04keys\x18\t \x03(\t\x12\x38\n\nproperties\x18\n \x03(\x0b\x32$.latermq.v1.Schedule.PropertiesEntry\x12\x15\n\rmessage_group\x18\x0b \x01(\t\x12\x15\n\x08priority\x18\x0c \x01(\x05H\x00\x88\x01\x01\x12\x0e\n\x06paused\x18\r \x01(\x08\x12\r\n\x05\x66\x61ult\x18\x0e \x01(\t\x12\x15\n\rcreated_at_ms\x18\x0f \x01(\x03\x12\x15\n\rchanged_at_ms\x18\x10 \x01(\x03\x12\x12\n\nnext_at_ms\x18\x11 \x01(\x03\x12\x12\n\nlast_at_ms\x18\x12 \x01(\x03\x12\r\n\x05ticks\x18\x13 \x01(\x03\x12\x11\n\tbehind_ms\x18\x14 \x01(\x03\x12\'\n\tdeclarers\x18\x15 \x03(\x0b\x32\x14.latermq.v1.Declarer\x12\x1b\n\x13undeclared_since_ms\x18\x16 \x01(\x03\x1a\x31\n\x0fPropertiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"<\n\x06Missed\x12\x16\n\x12MISSED_UNSPECIFIED\x10\x00\x12\x08\n\x04SKIP\x10\x01\x12\x07\n\x03ONE\x10\x02\x12\x07\n\x03\x41LL\x10\x03\x42\x0b\n\t_priority\":\n\x08\x44\x65\x63larer\x12\x0b\n\x03\x61pp\x18\x01 \x01(\t\x12\x10\n\x08since_ms\x18\x02 \x01(\x03\x12\x0f\n\x07running\x18\x03 \x01(\x08\"W\n\x12PutScheduleRequest\x12&\n\x08schedule\x18\x01 \x01(\x0b\x32\x14.latermq.v1.Schedule\x12\x0c\n\x04keep\x18\x02 \x01(\x08\x12\x0b\n\x03\x61pp\x18\x03 \x01(\t\"\xa4\x01\n\x13PutScheduleResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12&\n\x08schedule\x18\x02 \x01(\x0b\x32\x14.latermq.v1.Schedule\x12$\n\x06\x62\x65\x66ore\x18\x03 \x01(\x0b\x32\x14.latermq.v1.Schedule\x12\x13\n\x0b\x64ifferences\x18\x04 \x03(\t\"\x1f\n\x0fScheduleRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"f\n\x10ScheduleResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12&\n\x08schedule\x18\x02 \x01(\x0b\x32\x14.latermq.v1.Schedule\"=\n\x14ListSchedulesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"\x85\x01\n\x15ListSchedulesResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12\'\n\tschedules\x18\x02 \x03(\x0b\x32\x14.latermq.v1.Schedule\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"D\n\x16RemoveScheduleResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\"U\n\x13RunScheduleResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12\x12\n\nmessage_id\x18\x02 \x01(\t\"S\n\x17\x44\x65\x63lareSchedulesRequest\x12\x0b\n\x03\x61pp\x18\x01 \x01(\t\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\r\n\x05names\x18\x03 \x03(\t\x12\x0c\n\x04\x65nds\x18\x04 \x01(\x08\"F\n\x18\x44\x65\x63lareSchedulesResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\"e\n\x15PruneSchedulesRequest\x12\x0b\n\x03\x61pp\x18\x01 \x01(\t\x12\x0c\n\x04keep\x18\x02 \x03(\t\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\x12\x0f\n\x07idle_ms\x18\x04 \x01(\x03\x12\x0f\n\x07\x62y_code\x18\x05 \x01(\x08\"\x8f\x01\n\x16PruneSchedulesResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12%\n\x07removed\x18\x02 \x03(\x0b\x32\x14.latermq.v1.Schedule\x12\"\n\x04kept\x18\x03 \x03(\x0b\x32\x14.latermq.v1.Schedule2\xec\x05\n\tSchedules\x12N\n\x0bPutSchedule\x12\x1e.latermq.v1.PutScheduleRequest\x1a\x1f.latermq.v1.PutScheduleResponse\x12H\n\x0bGetSchedule\x12\x1b.latermq.v1.ScheduleRequest\x1a\x1c.latermq.v1.ScheduleResponse\x12T\n\rListSchedules\x12 .latermq.v1.ListSchedulesRequest\x1a!.latermq.v1.ListSchedulesResponse\x12J\n\rPauseSchedule\x12\x1b.latermq.v1.ScheduleRequest\x1a\x1c.latermq.v1.ScheduleResponse\x12K\n\x0eResumeSchedule\x12\x1b.latermq.v1.ScheduleRequest\x1a\x1c.latermq.v1.ScheduleResponse\x12Q\n\x0eRemoveSchedule\x12\x1b.latermq.v1.ScheduleRequest\x1a\".latermq.v1.RemoveScheduleResponse\x12K\n\x0bRunSchedule\x12\x1b.latermq.v1.ScheduleRequest\x1a\x1f.latermq.v1.RunScheduleResponse\x12]\n\x10\x44\x65\x63lareSchedules\x12#.latermq.v1.DeclareSchedulesRequest\x1a$.latermq.v1.DeclareSchedulesResponse\x12W\n\x0ePruneSchedules\x12!.latermq.v1.PruneSchedulesRequest\x1a\".latermq.v1.PruneSchedulesResponseb\x06proto3')
+DESCRIPTOR = _POOL.AddSerializedFile(b'\n\x19latermq/v1/schedule.proto\x12\nlatermq.v1\x1a#apache/rocketmq/v2/definition.proto\"\x88\x05\n\x08Schedule\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x10\n\x08\x65very_ms\x18\x03 \x01(\x03\x12\x0c\n\x04\x63ron\x18\x04 \x01(\t\x12\x0c\n\x04zone\x18\x05 \x01(\t\x12+\n\x06missed\x18\x06 \x01(\x0e\x32\x1b.latermq.v1.Schedule.Missed\x12\x0c\n\x04\x62ody\x18\x07 \x01(\x0c\x12\x0b\n\x03tag\x18\x08 \x01(\t\x12\x0c\n\x04keys\x18\t \x03(\t\x12\x38\n\nproperties\x18\n \x03(\x0b\x32$.latermq.v1.Schedule.PropertiesEntry\x12\x15\n\rmessage_group\x18\x0b \x01(\t\x12\x15\n\x08priority\x18\x0c \x01(\x05H\x00\x88\x01\x01\x12\x0e\n\x06paused\x18\r \x01(\x08\x12\r\n\x05\x66\x61ult\x18\x0e \x01(\t\x12\x15\n\rcreated_at_ms\x18\x0f \x01(\x03\x12\x15\n\rchanged_at_ms\x18\x10 \x01(\x03\x12\x12\n\nnext_at_ms\x18\x11 \x01(\x03\x12\x12\n\nlast_at_ms\x18\x12 \x01(\x03\x12\r\n\x05ticks\x18\x13 \x01(\x03\x12\x11\n\tbehind_ms\x18\x14 \x01(\x03\x12\'\n\tdeclarers\x18\x15 \x03(\x0b\x32\x14.latermq.v1.Declarer\x12\x1b\n\x13undeclared_since_ms\x18\x16 \x01(\x03\x12\x18\n\x10message_withheld\x18\x17 \x01(\x08\x1a\x31\n\x0fPropertiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"<\n\x06Missed\x12\x16\n\x12MISSED_UNSPECIFIED\x10\x00\x12\x08\n\x04SKIP\x10\x01\x12\x07\n\x03ONE\x10\x02\x12\x07\n\x03\x41LL\x10\x03\x42\x0b\n\t_priority\":\n\x08\x44\x65\x63larer\x12\x0b\n\x03\x61pp\x18\x01 \x01(\t\x12\x10\n\x08since_ms\x18\x02 \x01(\x03\x12\x0f\n\x07running\x18\x03 \x01(\x08\"W\n\x12PutScheduleRequest\x12&\n\x08schedule\x18\x01 \x01(\x0b\x32\x14.latermq.v1.Schedule\x12\x0c\n\x04keep\x18\x02 \x01(\x08\x12\x0b\n\x03\x61pp\x18\x03 \x01(\t\"\xa4\x01\n\x13PutScheduleResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12&\n\x08schedule\x18\x02 \x01(\x0b\x32\x14.latermq.v1.Schedule\x12$\n\x06\x62\x65\x66ore\x18\x03 \x01(\x0b\x32\x14.latermq.v1.Schedule\x12\x13\n\x0b\x64ifferences\x18\x04 \x03(\t\"\x1f\n\x0fScheduleRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"f\n\x10ScheduleResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12&\n\x08schedule\x18\x02 \x01(\x0b\x32\x14.latermq.v1.Schedule\"=\n\x14ListSchedulesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"\x85\x01\n\x15ListSchedulesResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12\'\n\tschedules\x18\x02 \x03(\x0b\x32\x14.latermq.v1.Schedule\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"D\n\x16RemoveScheduleResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\"U\n\x13RunScheduleResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12\x12\n\nmessage_id\x18\x02 \x01(\t\"S\n\x17\x44\x65\x63lareSchedulesRequest\x12\x0b\n\x03\x61pp\x18\x01 \x01(\t\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\r\n\x05names\x18\x03 \x03(\t\x12\x0c\n\x04\x65nds\x18\x04 \x01(\x08\"F\n\x18\x44\x65\x63lareSchedulesResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\"e\n\x15PruneSchedulesRequest\x12\x0b\n\x03\x61pp\x18\x01 \x01(\t\x12\x0c\n\x04keep\x18\x02 \x03(\t\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\x12\x0f\n\x07idle_ms\x18\x04 \x01(\x03\x12\x0f\n\x07\x62y_code\x18\x05 \x01(\x08\"\x8f\x01\n\x16PruneSchedulesResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12%\n\x07removed\x18\x02 \x03(\x0b\x32\x14.latermq.v1.Schedule\x12\"\n\x04kept\x18\x03 \x03(\x0b\x32\x14.latermq.v1.Schedule2\xec\x05\n\tSchedules\x12N\n\x0bPutSchedule\x12\x1e.latermq.v1.PutScheduleRequest\x1a\x1f.latermq.v1.PutScheduleResponse\x12H\n\x0bGetSchedule\x12\x1b.latermq.v1.ScheduleRequest\x1a\x1c.latermq.v1.ScheduleResponse\x12T\n\rListSchedules\x12 .latermq.v1.ListSchedulesRequest\x1a!.latermq.v1.ListSchedulesResponse\x12J\n\rPauseSchedule\x12\x1b.latermq.v1.ScheduleRequest\x1a\x1c.latermq.v1.ScheduleResponse\x12K\n\x0eResumeSchedule\x12\x1b.latermq.v1.ScheduleRequest\x1a\x1c.latermq.v1.ScheduleResponse\x12Q\n\x0eRemoveSchedule\x12\x1b.latermq.v1.ScheduleRequest\x1a\".latermq.v1.RemoveScheduleResponse\x12K\n\x0bRunSchedule\x12\x1b.latermq.v1.ScheduleRequest\x1a\x1f.latermq.v1.RunScheduleResponse\x12]\n\x10\x44\x65\x63lareSchedules\x12#.latermq.v1.DeclareSchedulesRequest\x1a$.latermq.v1.DeclareSchedulesResponse\x12W\n\x0ePruneSchedules\x12!.latermq.v1.PruneSchedulesRequest\x1a\".latermq.v1.PruneSchedulesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,37 +35,37 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SCHEDULE_PROPERTIESENTRY']._loaded_options = None
   _globals['_SCHEDULE_PROPERTIESENTRY']._serialized_options = b'8\001'
   _globals['_SCHEDULE']._serialized_start=79
-  _globals['_SCHEDULE']._serialized_end=701
-  _globals['_SCHEDULE_PROPERTIESENTRY']._serialized_start=577
-  _globals['_SCHEDULE_PROPERTIESENTRY']._serialized_end=626
-  _globals['_SCHEDULE_MISSED']._serialized_start=628
-  _globals['_SCHEDULE_MISSED']._serialized_end=688
-  _globals['_DECLARER']._serialized_start=703
-  _globals['_DECLARER']._serialized_end=761
-  _globals['_PUTSCHEDULEREQUEST']._serialized_start=763
-  _globals['_PUTSCHEDULEREQUEST']._serialized_end=850
-  _globals['_PUTSCHEDULERESPONSE']._serialized_start=853
-  _globals['_PUTSCHEDULERESPONSE']._serialized_end=1017
-  _globals['_SCHEDULEREQUEST']._serialized_start=1019
-  _globals['_SCHEDULEREQUEST']._serialized_end=1050
-  _globals['_SCHEDULERESPONSE']._serialized_start=1052
-  _globals['_SCHEDULERESPONSE']._serialized_end=1154
-  _globals['_LISTSCHEDULESREQUEST']._serialized_start=1156
-  _globals['_LISTSCHEDULESREQUEST']._serialized_end=1217
-  _globals['_LISTSCHEDULESRESPONSE']._serialized_start=1220
-  _globals['_LISTSCHEDULESRESPONSE']._serialized_end=1353
-  _globals['_REMOVESCHEDULERESPONSE']._serialized_start=1355
-  _globals['_REMOVESCHEDULERESPONSE']._serialized_end=1423
-  _globals['_RUNSCHEDULERESPONSE']._serialized_start=1425
-  _globals['_RUNSCHEDULERESPONSE']._serialized_end=1510
-  _globals['_DECLARESCHEDULESREQUEST']._serialized_start=1512
-  _globals['_DECLARESCHEDULESREQUEST']._serialized_end=1595
-  _globals['_DECLARESCHEDULESRESPONSE']._serialized_start=1597
-  _globals['_DECLARESCHEDULESRESPONSE']._serialized_end=1667
-  _globals['_PRUNESCHEDULESREQUEST']._serialized_start=1669
-  _globals['_PRUNESCHEDULESREQUEST']._serialized_end=1770
-  _globals['_PRUNESCHEDULESRESPONSE']._serialized_start=1773
-  _globals['_PRUNESCHEDULESRESPONSE']._serialized_end=1916
-  _globals['_SCHEDULES']._serialized_start=1919
-  _globals['_SCHEDULES']._serialized_end=2667
+  _globals['_SCHEDULE']._serialized_end=727
+  _globals['_SCHEDULE_PROPERTIESENTRY']._serialized_start=603
+  _globals['_SCHEDULE_PROPERTIESENTRY']._serialized_end=652
+  _globals['_SCHEDULE_MISSED']._serialized_start=654
+  _globals['_SCHEDULE_MISSED']._serialized_end=714
+  _globals['_DECLARER']._serialized_start=729
+  _globals['_DECLARER']._serialized_end=787
+  _globals['_PUTSCHEDULEREQUEST']._serialized_start=789
+  _globals['_PUTSCHEDULEREQUEST']._serialized_end=876
+  _globals['_PUTSCHEDULERESPONSE']._serialized_start=879
+  _globals['_PUTSCHEDULERESPONSE']._serialized_end=1043
+  _globals['_SCHEDULEREQUEST']._serialized_start=1045
+  _globals['_SCHEDULEREQUEST']._serialized_end=1076
+  _globals['_SCHEDULERESPONSE']._serialized_start=1078
+  _globals['_SCHEDULERESPONSE']._serialized_end=1180
+  _globals['_LISTSCHEDULESREQUEST']._serialized_start=1182
+  _globals['_LISTSCHEDULESREQUEST']._serialized_end=1243
+  _globals['_LISTSCHEDULESRESPONSE']._serialized_start=1246
+  _globals['_LISTSCHEDULESRESPONSE']._serialized_end=1379
+  _globals['_REMOVESCHEDULERESPONSE']._serialized_start=1381
+  _globals['_REMOVESCHEDULERESPONSE']._serialized_end=1449
+  _globals['_RUNSCHEDULERESPONSE']._serialized_start=1451
+  _globals['_RUNSCHEDULERESPONSE']._serialized_end=1536
+  _globals['_DECLARESCHEDULESREQUEST']._serialized_start=1538
+  _globals['_DECLARESCHEDULESREQUEST']._serialized_end=1621
+  _globals['_DECLARESCHEDULESRESPONSE']._serialized_start=1623
+  _globals['_DECLARESCHEDULESRESPONSE']._serialized_end=1693
+  _globals['_PRUNESCHEDULESREQUEST']._serialized_start=1695
+  _globals['_PRUNESCHEDULESREQUEST']._serialized_end=1796
+  _globals['_PRUNESCHEDULESRESPONSE']._serialized_start=1799
+  _globals['_PRUNESCHEDULESRESPONSE']._serialized_end=1942
+  _globals['_SCHEDULES']._serialized_start=1945
+  _globals['_SCHEDULES']._serialized_end=2693
 # @@protoc_insertion_point(module_scope)

@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Schedule(_message.Message):
-    __slots__ = ("name", "topic", "every_ms", "cron", "zone", "missed", "body", "tag", "keys", "properties", "message_group", "priority", "paused", "fault", "created_at_ms", "changed_at_ms", "next_at_ms", "last_at_ms", "ticks", "behind_ms", "declarers", "undeclared_since_ms")
+    __slots__ = ("name", "topic", "every_ms", "cron", "zone", "missed", "body", "tag", "keys", "properties", "message_group", "priority", "paused", "fault", "created_at_ms", "changed_at_ms", "next_at_ms", "last_at_ms", "ticks", "behind_ms", "declarers", "undeclared_since_ms", "message_withheld")
     class Missed(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         MISSED_UNSPECIFIED: _ClassVar[Schedule.Missed]
@@ -48,6 +48,7 @@ class Schedule(_message.Message):
     BEHIND_MS_FIELD_NUMBER: _ClassVar[int]
     DECLARERS_FIELD_NUMBER: _ClassVar[int]
     UNDECLARED_SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_WITHHELD_FIELD_NUMBER: _ClassVar[int]
     name: str
     topic: str
     every_ms: int
@@ -70,7 +71,8 @@ class Schedule(_message.Message):
     behind_ms: int
     declarers: _containers.RepeatedCompositeFieldContainer[Declarer]
     undeclared_since_ms: int
-    def __init__(self, name: _Optional[str] = ..., topic: _Optional[str] = ..., every_ms: _Optional[int] = ..., cron: _Optional[str] = ..., zone: _Optional[str] = ..., missed: _Optional[_Union[Schedule.Missed, str, int]] = ..., body: _Optional[bytes] = ..., tag: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., message_group: _Optional[str] = ..., priority: _Optional[int] = ..., paused: bool = ..., fault: _Optional[str] = ..., created_at_ms: _Optional[int] = ..., changed_at_ms: _Optional[int] = ..., next_at_ms: _Optional[int] = ..., last_at_ms: _Optional[int] = ..., ticks: _Optional[int] = ..., behind_ms: _Optional[int] = ..., declarers: _Optional[_Iterable[_Union[Declarer, _Mapping]]] = ..., undeclared_since_ms: _Optional[int] = ...) -> None: ...
+    message_withheld: bool
+    def __init__(self, name: _Optional[str] = ..., topic: _Optional[str] = ..., every_ms: _Optional[int] = ..., cron: _Optional[str] = ..., zone: _Optional[str] = ..., missed: _Optional[_Union[Schedule.Missed, str, int]] = ..., body: _Optional[bytes] = ..., tag: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., message_group: _Optional[str] = ..., priority: _Optional[int] = ..., paused: bool = ..., fault: _Optional[str] = ..., created_at_ms: _Optional[int] = ..., changed_at_ms: _Optional[int] = ..., next_at_ms: _Optional[int] = ..., last_at_ms: _Optional[int] = ..., ticks: _Optional[int] = ..., behind_ms: _Optional[int] = ..., declarers: _Optional[_Iterable[_Union[Declarer, _Mapping]]] = ..., undeclared_since_ms: _Optional[int] = ..., message_withheld: bool = ...) -> None: ...
 
 class Declarer(_message.Message):
     __slots__ = ("app", "since_ms", "running")
