@@ -1,14 +1,18 @@
-"""A dead letter's whole life, as its DEAD record keeps it.
+"""A dead letter's whole life, as its DEAD record keeps it. Readers decode what they are asked for.
 
 Variable-length, descriptive and read by people and by Spark: so JSON, in one versioned object.
 
     {"v": 1, "topic": origin topic's name, "group": …, "reason": …, "signature": …,
      "attempts": [{"n", "start", "end", "client", "how", "class", "text", "hash", "stack",
                    "wait", "life"}, …]}        times in ms; absent keys mean empty or 0
+
+A stack is the last value of its attempt, and nine tenths of the bytes: most readers want none. JSON
+writes a quote inside a text as \\", so no text has one of the marks below, and bytes in front of
+the attempts, or between two stacks, are cut out without being decoded.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -16,6 +20,10 @@ from latermq_broker.delivery.failure import Failure
 from latermq_broker.store.records.lease_records import Outcome as Outcome
 
 VERSION: Final = 1
+_ATTEMPTS: Final = b',"attempts":['
+_STACK: Final = b',"stack":"'
+_TEXT_END: Final = b'"}'
+_BACKSLASH: Final = 0x5C
 
 
 class Attempt(NamedTuple):
@@ -77,7 +85,41 @@ def encode_history(history: History) -> bytes:
     )
 
 
+def decode_outline(body: bytes) -> History:
+    """Decode a history without its attempts."""
+    before, attempts, _ = body.partition(_ATTEMPTS)
+    document = json.loads(before + b"}" if attempts else body)
+    return History(
+        document["topic"], document["group"], document["reason"], document["signature"], ()
+    )
+
+
+def without_stacks(body: bytes) -> bytes:
+    """Cut the stacks out of an encoded history; they are "" once it is decoded."""
+    parts: list[bytes] = []
+    begin = 0
+    while (at := body.find(_STACK, begin)) >= 0:
+        parts.append(body[begin:at])
+        begin = _text_end(body, at + len(_STACK))
+    parts.append(body[begin:])
+    return b"".join(parts)
+
+
+def _text_end(body: bytes, first: int) -> int:
+    """Find the end of the text whose first byte is at `first`: behind its closing quote."""
+    at = body.find(_TEXT_END, first)
+    while at >= 0:
+        before = at
+        while body[before - 1] == _BACKSLASH:
+            before -= 1
+        if not (at - before) % 2:  # the quote itself is not escaped
+            return at + 1
+        at = body.find(_TEXT_END, at + 1)
+    raise ValueError("the text of a stack has no end")
+
+
 def decode_history(body: bytes) -> History:
+    """Decode a whole history."""
     document = json.loads(body)
     attempts = tuple(
         Attempt(
@@ -105,10 +147,60 @@ def _failure(entry: dict[str, Any]) -> Failure | None:
     if "class" not in entry:
         return None
     outcome = Outcome(entry["how"])
-    fields = {name: entry[key] for key, name in _FAILURE_KEYS}
+    fields = {name: entry.get(key, "") for key, name in _FAILURE_KEYS}
     return Failure(**fields, rejected=outcome is Outcome.REJECTED)
 
 
 def last_failure(attempts: Sequence[Attempt]) -> Failure | None:
     """Find the newest failure that a consumer reported; None: none did."""
     return next((a.failure for a in reversed(attempts) if a.failure is not None), None)
+
+
+class Life:
+    """A dead letter's history, each part of which is decoded when it is first asked for.
+
+    Attempts have times of day, oldest first.
+    """
+
+    __slots__ = ("_body", "_outline", "_short", "_time_of_day", "_whole")
+
+    def __init__(self, body: bytes, time_of_day: Callable[[int], int]) -> None:
+        """Read `body`, an encoded history; empty: of a letter that no attempt led to."""
+        self._body = body
+        self._time_of_day = time_of_day
+        self._outline: History | None = None
+        self._short: tuple[Attempt, ...] | None = None
+        self._whole: tuple[Attempt, ...] | None = None
+
+    @property
+    def outline(self) -> History:
+        """Return the history without its attempts."""
+        if self._outline is None:
+            empty = History("", "", "", "", ())
+            self._outline = decode_outline(self._body) if self._body else empty
+        return self._outline
+
+    @property
+    def short(self) -> tuple[Attempt, ...]:
+        """Return the attempts without stacks."""
+        if self._short is None:
+            self._short = self._decoded(without_stacks(self._body))
+        return self._short
+
+    @property
+    def whole(self) -> tuple[Attempt, ...]:
+        """Return the attempts with their stacks."""
+        if self._whole is None:
+            self._whole = self._decoded(self._body)
+        return self._whole
+
+    def _decoded(self, body: bytes) -> tuple[Attempt, ...]:
+        if not body:
+            return ()
+        time_of_day = self._time_of_day
+        return tuple(
+            each._replace(
+                started_ms=time_of_day(each.started_ms), ended_ms=time_of_day(each.ended_ms)
+            )
+            for each in decode_history(body).attempts
+        )

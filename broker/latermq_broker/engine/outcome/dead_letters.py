@@ -10,10 +10,9 @@ from typing import Final, NamedTuple
 
 from latermq_broker.catalog.catalog import DLQ_PREFIX, consumer_group_of
 from latermq_broker.delivery.filters.filter import hash64
-from latermq_broker.delivery.history import History, decode_history, last_failure
+from latermq_broker.delivery.history import Life, decode_outline
 from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.outcome.attempts import (
-    has_id,
     queue_for,
     stored_id_hash,
     stored_order_key,
@@ -39,13 +38,14 @@ from latermq_broker.errors import (
 )
 from latermq_broker.store.derived.consume_queue import Entry
 from latermq_broker.store.records.letter_records import (
+    DEAD_REASONS,
     DeadChangePayload,
     DeadHead,
     RedrivePayload,
     dead_slices,
     decode_dead_head,
 )
-from latermq_broker.store.records.message_fields import message_lite_topic
+from latermq_broker.store.records.message_fields import message_id, message_lite_topic
 from latermq_broker.store.records.message_records import REF_REDRIVE, RefPayload
 from latermq_broker.store.records.record import Record, RecordType
 
@@ -88,13 +88,14 @@ class DeadLetters:
         if offset < 0:
             offset = queue.next - 1 if newest_first else queue.first
         offset = max(offset, queue.first) if step > 0 else min(offset, queue.next - 1)
+        id_hashes = frozenset(map(hash64, filter.message_ids))
         letters: list[DeadLetter] = []
         scanned = 0
         while queue.first <= offset < queue.next:
             if len(letters) >= count_max or scanned >= scan_max:
                 return DeadSlice(tuple(letters), scanned, offset)
             try:
-                letter = self._match(topic, offset, filter)
+                letter = self._match(topic, offset, filter, id_hashes)
             except CorruptRecordError as error:
                 self._state.damaged.note(error)
                 letter = None
@@ -166,7 +167,7 @@ class DeadLetters:
         message, redrive = redrive_of(head)
         origin = state.catalog.topic_by_id(head.origin_topic_id)
         if origin is None:  # deleted; it may have been made anew
-            origin = self._target(decode_history(dead_slices(record.payload)[0]).origin_topic)
+            origin = self._target(decode_outline(dead_slices(record.payload)[0]).origin_topic)
         _require_readable(owner, origin, head, record)
         order_key = stored_order_key(record)
         self._require_over(owner, origin, head, order_key)
@@ -217,28 +218,34 @@ class DeadLetters:
             return
         raise PreconditionFailedError(f"group {owner.name} {why}: drop the letter")
 
-    def _match(self, topic: Topic, offset: int, filter: DeadFilter) -> DeadLetter | None:
-        """Return the letter at `offset` if it passes; the cheap tests come first."""
+    def _match(
+        self, topic: Topic, offset: int, filter: DeadFilter, id_hashes: frozenset[int]
+    ) -> DeadLetter | None:
+        """Return the letter at `offset` if it passes; the cheap tests come first.
+
+        Args:
+            id_hashes: of the message ids that the filter names.
+        """
         if filter.queue_offsets and offset not in filter.queue_offsets:
             return None
         if filter.state is not None and self._changed(topic, offset)[0] is not filter.state:
             return None
-        if filter.message_ids:
-            hashes = frozenset(map(hash64, filter.message_ids))
-            record = self._record(topic, offset)
-            if stored_id_hash(record) not in hashes:
+        entry = self._state.queue(topic.id, 0).get(offset)
+        record = self._state.read(entry.position)
+        if id_hashes:
+            if stored_id_hash(record) not in id_hashes:
                 return None
-            if not any(has_id(record, wanted) for wanted in filter.message_ids):
+            own_id = message_id(stored_slices(record)[1])
+            if own_id and own_id not in filter.message_ids:  # two ids may have one hash
                 return None
-        letter = self._letter(topic, offset)
-        failure_class = letter.failure.class_name if letter.failure else ""
+        letter = self._described(topic, offset, entry, record)
         passes = (
-            (not filter.signature or letter.signature == filter.signature)
-            and (not filter.failure_class or failure_class == filter.failure_class)
-            and (not filter.origin_topic or letter.origin_topic == filter.origin_topic)
-            and (not filter.reason or letter.reason == filter.reason)
+            (not filter.reason or letter.reason == filter.reason)
             and letter.dead_ms >= filter.dead_after_ms
             and (not filter.dead_before_ms or letter.dead_ms < filter.dead_before_ms)
+            and (not filter.signature or letter.signature == filter.signature)
+            and (not filter.origin_topic or letter.origin_topic == filter.origin_topic)
+            and (not filter.failure_class or _failure_class(letter) == filter.failure_class)
         )
         return letter if passes else None
 
@@ -248,37 +255,23 @@ class DeadLetters:
 
     def _described(self, topic: Topic, offset: int, entry: Entry, record: Record) -> DeadLetter:
         state, changed_ms = self._changed(topic, offset)
-        history = History("", "", "", "", ())
+        history = b""
         head: DeadHead | None = None
         if record.type is RecordType.DEAD:
             head = decode_dead_head(record.payload)
-            written, rest, sys = dead_slices(record.payload)
-            history = decode_history(written)
+            history, rest, sys = dead_slices(record.payload)
         else:
             rest, sys = stored_slices(record)
         time_of_day = self._state.wall.time_of_day
-        attempts = tuple(
-            each._replace(
-                started_ms=time_of_day(each.started_ms), ended_ms=time_of_day(each.ended_ms)
-            )
-            for each in history.attempts
-        )
-        failed = [attempt.ended_ms for attempt in attempts]
         return DeadLetter(
             group=consumer_group_of(topic.name) or "",
             queue_offset=offset,
-            origin_topic=history.origin_topic,
             origin_queue_id=head.origin_queue_id if head else -1,
             origin_offset=head.origin_offset if head else -1,
-            reason=history.reason if head else SENT,
+            reason=DEAD_REASONS.get(head.reason, "") if head else SENT,
             attempt_count=head.attempt_count if head else 0,
             max_attempts=head.max_attempts if head else 0,
-            first_failure_ms=failed[0] if failed else 0,
-            last_failure_ms=failed[-1] if failed else 0,
             dead_ms=time_of_day(entry.time_ms),
-            failure=last_failure(attempts),
-            signature=history.signature,
-            attempts=attempts,
             redrive_count=head.redrive_count if head else 0,
             redriven_ms=time_of_day(
                 changed_ms if state is DeadState.REDRIVEN else (head.redriven_ms if head else 0)
@@ -287,14 +280,11 @@ class DeadLetters:
             state=state,
             rest=rest,
             sys=sys,
+            life=Life(history, time_of_day),
         )
 
     def _changed(self, topic: Topic, offset: int) -> tuple[DeadState, int]:
         return letters_of(self._state.dead, topic.id).get(offset) or (DeadState.DEAD, 0)
-
-    def _record(self, topic: Topic, offset: int) -> Record:
-        entry = self._state.queue(topic.id, 0).get(offset)
-        return self._state.read(entry.position)
 
     def _dead(self, group: str, offset: int) -> Topic:
         """Return the dead-letter topic, once it is sure that the letter is there and dead."""
@@ -324,6 +314,11 @@ class DeadLetters:
         if topic is None and self._state.catalog.group(group) is None:
             raise GroupNotFoundError(group)
         return topic
+
+
+def _failure_class(letter: DeadLetter) -> str:
+    failure = letter.failure
+    return failure.class_name if failure is not None else ""
 
 
 def _require_readable(owner: Group, origin: Topic, head: DeadHead, record: Record) -> None:

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Final
 
 from latermq_broker.delivery.filters.filter import MessageFilter, filter_text
-from latermq_broker.delivery.history import decode_history
+from latermq_broker.delivery.history import decode_outline
 from latermq_broker.delivery.leases.lease import Delivery
 from latermq_broker.delivery.order.lane import Lane, RankedLanes
 from latermq_broker.engine.journal.journal import Journal
@@ -369,7 +369,7 @@ def _origin_topic(record: Record) -> str:
     """Name the topic of a dead letter's message; empty for what was sent to the %DLQ% topic."""
     if record.type is not RecordType.DEAD:
         return ""
-    return decode_history(dead_slices(record.payload)[0]).origin_topic
+    return decode_outline(dead_slices(record.payload)[0]).origin_topic
 
 
 def wanted_texts(wanted: Sequence[MessageFilter]) -> tuple[str, ...]:

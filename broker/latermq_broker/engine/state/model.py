@@ -27,6 +27,7 @@ from latermq_broker.delivery.filters.filter import hash64 as hash64
 from latermq_broker.delivery.filters.sql_filter import sql_filter as sql_filter
 from latermq_broker.delivery.halves import HalfEvent as HalfEvent
 from latermq_broker.delivery.history import Attempt as Attempt
+from latermq_broker.delivery.history import Life, last_failure
 from latermq_broker.delivery.retry import LADDER_STEPS_MAX as LADDER_STEPS_MAX
 from latermq_broker.delivery.retry import backoff_ms as backoff_ms
 from latermq_broker.schedule.levels import level_ms as level_ms
@@ -218,26 +219,49 @@ class DeadFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
+    """One letter. What its history tells is decoded when it is asked for."""
+
     group: str
     queue_offset: int
-    origin_topic: str
     origin_queue_id: int
     origin_offset: int
     reason: str  # attempts_exhausted | forwarded | rejected | filtered | sent
     attempt_count: int
     max_attempts: int
-    first_failure_ms: int
-    last_failure_ms: int
     dead_ms: int
-    failure: Failure | None  # the last one told
-    signature: str
-    attempts: tuple[Attempt, ...]  # oldest first
     redrive_count: int
     redriven_ms: int
     parks: bool  # its message group stands still until it is redriven or dropped
     state: DeadState
     rest: bytes
     sys: bytes
+    life: Life
+
+    @property
+    def origin_topic(self) -> str:
+        return self.life.outline.origin_topic
+
+    @property
+    def signature(self) -> str:
+        return self.life.outline.signature
+
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """Return all attempts with their stacks, oldest first."""
+        return self.life.whole
+
+    @property
+    def failure(self) -> Failure | None:
+        """Return the last failure that was told, without its stack."""
+        return last_failure(self.life.short)
+
+    @property
+    def first_failure_ms(self) -> int:
+        return self.life.short[0].ended_ms if self.life.short else 0
+
+    @property
+    def last_failure_ms(self) -> int:
+        return self.life.short[-1].ended_ms if self.life.short else 0
 
 
 class QueueRow(NamedTuple):

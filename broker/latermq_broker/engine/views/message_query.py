@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from latermq_broker.delivery.filters.filter import hash64
-from latermq_broker.delivery.history import decode_history
+from latermq_broker.delivery.history import decode_outline
 from latermq_broker.engine.outcome.attempts import stored_id_hash, stored_slices
 from latermq_broker.engine.state.model import Topic
 from latermq_broker.engine.state.state import EngineState
@@ -209,7 +209,7 @@ class MessageQuery:
         queue_id, offset, due_ms, origin_topic = 0, 0, 0, ""
         if record.type is RecordType.DEAD:
             offset = decode_dead_head(record.payload).queue_offset
-            origin_topic = decode_history(dead_slices(record.payload)[0]).origin_topic
+            origin_topic = decode_outline(dead_slices(record.payload)[0]).origin_topic
         else:
             head = decode_message_head(record.payload)
             queue_id, offset = head.queue_id, head.queue_offset

@@ -48,7 +48,10 @@ def letter_message(letter: DeadLetter, *, stacks: bool, body: bool) -> dead_lett
         state=dead_letter_pb2.DeadLetterState.Name(letter.state),
         redriven_at_ms=letter.redriven_ms,
         redrive_count=letter.redrive_count,
-        attempts=[attempt_message(attempt, stacks=stacks) for attempt in letter.attempts],
+        attempts=[
+            attempt_message(attempt, stacks=stacks)
+            for attempt in (letter.life.whole if stacks else letter.life.short)
+        ],
         body_encoding=stored.body_encoding,
         parks=letter.parks,
     )

@@ -43,7 +43,7 @@ _DEAD: Final[dict[str, Callable[[DeadLetter], Any]]] = {
     "failure_class": lambda letter: letter.failure.class_name if letter.failure else "",
     "failure_text": lambda letter: letter.failure.text if letter.failure else "",
     "signature": lambda letter: letter.signature,
-    "attempts": lambda letter: [attempt_message(each, stacks=False) for each in letter.attempts],
+    "attempts": lambda letter: [attempt_message(each, stacks=False) for each in letter.life.short],
     "redriven_at": lambda letter: letter.redriven_ms,
     "redrive_count": lambda letter: letter.redrive_count,
 }
