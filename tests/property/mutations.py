@@ -28,6 +28,7 @@ ROOT: Final = Path(__file__).parents[2]
 ENGINE: Final = "property.test_engine_model:EngineMachine"
 ANEW: Final = "property.test_anew_model:AnewMachine"
 SCHEDULES: Final = "property.test_schedules_model:ScheduleMachine"
+SLAB: Final = "property.test_slab_model:SlabMachine"
 AGES: Final = "property.test_ages_model:AgesMachine"
 SIMULATED: Final = "simulation"
 SECOND_VERBS: Final = "tests/unit/engine/test_second_verbs.py"
@@ -82,6 +83,13 @@ MUTATIONS: Final = (
         "delivery/order/fifo.py",
         "        self.behind_count += group.count_behind()\n\n    def ease",
         "\n    def ease",
+    ),
+    Mutation(
+        "the index by message keeps deliveries that ended together",
+        SLAB,
+        "delivery/leases/leases.py",
+        "        slab.origins.remove(rows)\n",
+        "",
     ),
     Mutation(
         "a lease is renewed though nobody knows whether its reply arrived",

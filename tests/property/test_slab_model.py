@@ -10,11 +10,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from latermq_broker.delivery.leases.lease import TRANSITIONS, Delivery, Event, State
 from latermq_broker.delivery.leases.leases import Leases
 from latermq_broker.delivery.leases.renewals import early_ms
-from latermq_broker.delivery.leases.shared import NOBODY, DeliveryKey, Holder
+from latermq_broker.delivery.leases.shared import NOBODY, DeliveryKey, Holder, Origin
 from latermq_broker.delivery.leases.slab import FEW_ROWS_MAX, RENEWALS_MAX
 from latermq_broker.delivery.order.lane import Lane
 
 GROUP_IDS = (1, 2)
+NOWHERE = Origin(0, 0, 0)
 FAR_OFFSET = (5 << 32) + 7
 HOLDERS = [
     Holder(64, "a", False),
@@ -45,6 +46,8 @@ class Known:
     last_attempt: int = 0
     first_attempt: int = 0
     holder: Holder = NOBODY
+    redrive: int = 0
+    origin: Origin = NOWHERE
     armed_ms: int | None = None
 
 
@@ -71,13 +74,16 @@ class SlabMachine(RuleBasedStateMachine):
         group_id=st.sampled_from(GROUP_IDS),
         offset=st.sampled_from([0, 7, FAR_OFFSET]),
         tag_hash=st.sampled_from([0, 1, (1 << 64) - 1]),
+        redrive=st.integers(0, 2),
     )
-    def add(self, count: int, group_id: int, offset: int, tag_hash: int) -> None:
+    def add(self, count: int, group_id: int, offset: int, tag_hash: int, redrive: int) -> None:
         for more in range(count):
             position = 8 * self.next_id
             one = Known(
-                self.next_id, group_id, 3, more % 3, offset + more, position, 100 + more, tag_hash
-            )
+                self.next_id, group_id, 3, more % 3, offset + more, position, 100 + more, tag_hash,
+                redrive=redrive,
+            )  # fmt: skip
+            one.origin = Origin(2 if redrive else 3, more % 3 + redrive, one.offset)
             self.known[one.id] = one
             found = self.leases.add(
                 id=one.id,
@@ -88,6 +94,9 @@ class SlabMachine(RuleBasedStateMachine):
                 position=position,
                 length=one.length,
                 tag_hash=tag_hash,
+                origin_topic_id=2 if redrive else 0,
+                origin_queue_id=one.origin.queue_id if redrive else 0,
+                redrive=redrive,
             )
             self.join(found)
             self.next_id += 1 + more % 2  # some numbers are left out
@@ -95,15 +104,16 @@ class SlabMachine(RuleBasedStateMachine):
     @rule(
         count=st.integers(1, 40),
         tags=st.sampled_from([[5], [5, 6]]),
+        gap=st.sampled_from([1, 1, 2]),
         holder=st.sampled_from(HOLDERS),
         wait_ms=st.integers(0, 60_000),
     )
-    def lend_new(self, count: int, tags: list[int], holder: Holder, wait_ms: int) -> None:
+    def lend_new(self, count: int, tags: list[int], gap: int, holder: Holder, wait_ms: int) -> None:
         first = self.next_id
         made = [
             Known(
-                id, 1, 3, 0, FAR_OFFSET + id, 8 * id, 100 + id % 7, tags[id % len(tags)],
-                State.LEASED, 1, 1,
+                id, 1, 3, 0, FAR_OFFSET + gap * id, 8 * id, 100 + id % 7, tags[id % len(tags)],
+                State.LEASED, 1, 1, origin=Origin(3, 0, FAR_OFFSET + gap * id),
             )
             for id in range(first, first + count)
         ]  # fmt: skip
@@ -145,7 +155,7 @@ class SlabMachine(RuleBasedStateMachine):
         ended = self.leases.finish(ids, Event.ACK)
         alike = {
             (one.state, one.holder, one.generation, one.deadline_ms, one.queue_id, one.tag_hash,
-             one.group_id, one.offset >> 32)
+             one.group_id, one.offset >> 32, one.redrive, one.origin.queue_id)
             for one in there
         }  # fmt: skip
         assert (ended is not None) == (
@@ -230,7 +240,7 @@ class SlabMachine(RuleBasedStateMachine):
     @rule(group_id=st.sampled_from(GROUP_IDS))
     def drop_group(self, group_id: int) -> None:
         mine = [one for one in self.known.values() if one.group_id == group_id]
-        found = self.leases.of(group_id, 3)
+        found = self.leases.of({(group_id, 3)})
         assert sorted(one.id for one in found) == sorted(one.id for one in mine)
         for delivery in found:
             self.leases.drop(delivery)
@@ -305,6 +315,16 @@ class SlabMachine(RuleBasedStateMachine):
         assert self.next_id not in deliveries
         assert deliveries.get(self.next_id) is None
         assert self.leases.next_id <= self.next_id
+
+    @invariant()
+    def messages_are_found(self) -> None:
+        expected: dict[tuple[int, Origin], list[int]] = {(1, Origin(9, 0, 7)): []}
+        for one in self.known.values():
+            expected.setdefault((one.group_id, one.origin), []).append(one.id)
+            expected.setdefault((3 - one.group_id, one.origin), [])
+        for (group_id, origin), ids in expected.items():
+            found = [one.id for one in self.leases.deliveries.of_message(group_id, origin)]
+            assert sorted(found) == sorted(ids)
 
     @invariant()
     def each_waits_in_its_place(self) -> None:

@@ -1,4 +1,4 @@
-"""Deliveries as rows of columns: 86 bytes each, and 4 in the index by id.
+"""Deliveries as rows of columns: 90 bytes each, and 4 in each index, by id and by message.
 
 An object with its attributes in a dict or in slots takes five times as much, and a million of them
 make the collector slow. Here a row is an index into columns. Rows are given back to a free list and
@@ -23,6 +23,7 @@ from typing import Final
 
 from latermq_broker.delivery.leases.columns import Column, Numbers
 from latermq_broker.delivery.leases.id_index import IdIndex
+from latermq_broker.delivery.leases.origin_index import OriginIndex
 from latermq_broker.delivery.leases.shared import NOBODY, DeliveryKey, Holder, Shared
 
 _ROWS_MIN: Final = 1 << 12
@@ -38,7 +39,9 @@ KEPT_COLUMNS: Final = {
     "offset": "I", "length": "I", "generation": "I", "place": "I", "holder": "I",
     "attempt": "H", "state": "B", "renewals": "B",
 }  # fmt: skip
-_DERIVED_COLUMNS: Final = {"armed": "H", "next": "I", "prev": "I", "chain": "I"}
+_DERIVED_COLUMNS: Final = {
+    "armed": "H", "next": "I", "prev": "I", "chain": "I", "origin_chain": "I",
+}  # fmt: skip
 
 
 RENEWALS_MAX: Final = 253  # counted no further
@@ -87,7 +90,8 @@ class Slab:
     armed: Numbers  # 0: it waits for no deadline; see row_deadlines.py
     next: Numbers  # in the ring, or in the free list; 0: in no ring
     prev: Numbers
-    chain: Numbers  # of the index
+    chain: Numbers  # of the index by id
+    origin_chain: Numbers  # of that by message
 
     def __init__(self) -> None:
         codes = {**KEPT_COLUMNS, **_DERIVED_COLUMNS}
@@ -103,6 +107,7 @@ class Slab:
         self.index = IdIndex(self)
         self.places = Shared(DeliveryKey(0, 0, 0))
         self.holders = Shared(NOBODY)
+        self.origins = OriginIndex(self)
 
     def __len__(self) -> int:
         """Count the deliveries."""
@@ -134,9 +139,13 @@ class Slab:
         for row in range(self.rows, 0, -1):
             if not self.state[row]:
                 self.give(row)
-        self.index.fill(list(self.live()))
+        live = list(self.live())
+        self.index.fill(live)
         self.places.load(places, Counter(compress(self.place, self.state)))
         self.holders.load(holders, Counter(compress(self.holder, self.state)))
+        for number in range(1, len(self.places.values)):
+            self.origins.know(number)
+        self.origins.fill(live)
         assert len(self) <= self.rows
 
     # --- rows ----------------------------------------------------------------------------------

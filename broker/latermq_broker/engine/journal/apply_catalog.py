@@ -3,7 +3,7 @@
 from latermq_broker.catalog.access import decode_user
 from latermq_broker.catalog.catalog import decode_group, decode_topic
 from latermq_broker.catalog.limits import decode_limit
-from latermq_broker.engine.journal.apply_deliveries import drop_subscription, unpark, void
+from latermq_broker.engine.journal.apply_deliveries import drop_subscriptions, unpark, void
 from latermq_broker.engine.state.rewinds import Move
 from latermq_broker.engine.state.state import (
     Applied,
@@ -49,15 +49,13 @@ class CatalogApplier:
                 state.catalog.put_group(decode_group(config.body))
                 return
             state.catalog.remove_group(config.id)
-            for key in [key for key in state.subscriptions if key[0] == config.id]:
-                drop_subscription(state, key)
+            drop_subscriptions(state, {key for key in state.subscriptions if key[0] == config.id})
             return
         if put:
             state.catalog.put_topic(decode_topic(config.body))
             return
         state.catalog.remove_topic(config.id)
-        for key in [key for key in state.subscriptions if key[1] == config.id]:
-            drop_subscription(state, key)
+        drop_subscriptions(state, {key for key in state.subscriptions if key[1] == config.id})
         state.halves.hurry(config.id)
         for letter in [letter for letter in state.parking if letter[0] == config.id]:
             unpark(state, letter)
@@ -110,7 +108,7 @@ class CatalogApplier:
             return
         leases = self._state.leases
         assert offset >= 0
-        for delivery in leases.of(subscription.group_id, subscription.topic_id):
+        for delivery in leases.of({(subscription.group_id, subscription.topic_id)}):
             if delivery.queue_id == queue_id and delivery.offset >= offset:
                 void(self._state, subscription, delivery)
 
@@ -121,7 +119,7 @@ class CatalogApplier:
         if before is not None:
             for queue_id, offset in enumerate(reset.offsets):
                 self._note_rewind(before, queue_id, offset)
-            drop_subscription(state, key)
+            drop_subscriptions(state, {key})
         subscription = state.subscription(*key)
         if before is not None:
             subscription.rewinds = before.rewinds

@@ -1,6 +1,6 @@
 """Records → state: deliveries through the table of `delivery/leases/lease.py`. See `journal.py`."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from latermq_broker.delivery.history import Outcome
 from latermq_broker.delivery.leases.lease import IN_HAND, Delivery, Event, State
@@ -456,20 +456,21 @@ def unpark(state: EngineState, letter: Letter) -> None:
         state.announced.add(subscription)
 
 
-def drop_subscription(state: EngineState, key: tuple[int, int]) -> None:
-    """Forget a group's progress on a topic, and its deliveries of it."""
-    subscription = state.subscriptions.pop(key)
-    if key[1] in state.lites:
-        state.lites[key[1]].readers.pop(key[0], None)
-    if subscription.gate is not None:
-        for letter in subscription.gate.letters():
-            del state.parking[letter]
-    if any(subscription.counts.values()):
-        for delivery in state.leases.of(*key):
-            state.uses.release(delivery)
-            state.leases.drop(delivery)
+def drop_subscriptions(state: EngineState, keys: Collection[tuple[int, int]]) -> None:
+    """Forget the progress of groups on topics, (group id, topic id), and their deliveries there."""
+    dropped = [state.subscriptions.pop(key) for key in keys]
+    for (group_id, topic_id), subscription in zip(keys, dropped, strict=True):
+        if topic_id in state.lites:
+            state.lites[topic_id].readers.pop(group_id, None)
+        if subscription.gate is not None:
+            for letter in subscription.gate.letters():
+                del state.parking[letter]
+    for delivery in state.leases.of(keys):
+        state.uses.release(delivery)
+        state.leases.drop(delivery)
+    for subscription in dropped:
         subscription.count(State.LEASED, -subscription.counts[State.LEASED])
-    subscription.ready.close()
+        subscription.ready.close()
 
 
 def _holder(

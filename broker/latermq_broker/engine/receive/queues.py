@@ -229,7 +229,7 @@ class QueueReads:
         if not any(subscription.counts.values()):
             return
         state, topic_id = self._state, subscription.topic_id
-        for delivery in state.leases.of(subscription.group_id, topic_id):
+        for delivery in state.leases.of({(subscription.group_id, topic_id)}):
             if delivery.queue_id != queue_id or delivery.offset < offset:
                 continue
             message = delivery.origin

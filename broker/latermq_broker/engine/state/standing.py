@@ -1,7 +1,5 @@
 """Where one message stands in one group: to be given yet, or in its hands. Read only."""
 
-from collections.abc import Iterator
-
 from latermq_broker.delivery.leases.lease import Delivery
 from latermq_broker.delivery.leases.shared import Origin
 from latermq_broker.engine.state.state import EngineState, Subscription, lite_reader
@@ -45,12 +43,8 @@ def in_hand(
     subscription = state.subscriptions.get((group_id, topic_id))
     if subscription is None or not any(subscription.counts.values()):
         return None
-    queue_id = message.queue_id if topic_id == message.topic_id else -1
-    held: Iterator[Delivery] = state.leases.deliveries.find_all(
-        group_id, topic_id, queue_id, message.offset
-    )
-    for delivery in held:
-        if delivery.origin == message:
+    for delivery in state.leases.deliveries.of_message(group_id, message):
+        if delivery.topic_id == topic_id:
             return delivery
     return None
 

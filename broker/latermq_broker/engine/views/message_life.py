@@ -109,12 +109,16 @@ class MessageLives:
     ) -> Iterator[GroupLife]:
         state = self._state
         letters: dict[int, DeadHead] | None = None
-        for (group_id, topic_id), subscription in sorted(state.subscriptions.items()):
+        readers = sorted(
+            group_id for group_id, topic_id in state.subscriptions if topic_id == topic.id
+        )
+        for group_id in readers:
+            subscription = state.subscriptions[group_id, topic.id]
             group = state.catalog.group_by_id(group_id)
-            if topic_id != topic.id or group is None:
+            if group is None:
                 continue
             known = GroupLife(group.name, LifeState.UNKNOWN, max_attempts=group.max_attempts)
-            delivery = in_hand(state, group_id, Origin(topic_id, queue_id, offset))
+            delivery = in_hand(state, group_id, Origin(topic.id, queue_id, offset))
             if letters is None:
                 letters = self._letters(topic, message, queue_id, offset)
             letter = letters.get(group_id)
