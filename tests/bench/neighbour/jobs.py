@@ -4,12 +4,17 @@
 
 Each call is asked again as soon as it is answered, also when the broker refuses it because there
 are too many; a fault of another kind ends the process. "begun" on standard output: all were asked.
+SIGTERM ends it, and has it print how many of each job were done.
 """
 
 import asyncio
+import json
+import os
+import signal
 import sys
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final
 
@@ -28,7 +33,8 @@ from latermq_proto.latermq.v1 import (
 )
 from support import wire_requests
 
-CONNECTIONS: Final = 8
+CONNECTIONS: Final = 8  # of one job
+CONNECTIONS_MAX: Final = 64
 LASTING: Final = 128  # calls at a time, of each kind that lasts
 FLOODERS: Final = 64
 REFUSED_PAUSE_S: Final = 0.05
@@ -142,7 +148,7 @@ async def retries(asked: AsyncAdmin) -> None:
 
     async def fail(handle: str) -> None:
         nack = wire_requests.change_invisible(tables.STORM, tables.STORM, handle, RETRY_MS)
-        await asked.call(asked.messaging.ChangeInvisibleDuration, nack, timeout_s=FOREVER_S)
+        await asked.ask(asked.messaging.ChangeInvisibleDuration, nack, timeout_s=FOREVER_S)
 
     await asyncio.gather(*(fail(handle) for handle in handles))
 
@@ -166,10 +172,11 @@ CALLS: Final[dict[str, tuple[int, Call]]] = {
 BOTH: Final = (exported_letters, filtered_letters)
 
 
-async def again(call: Call, asked: AsyncAdmin) -> None:
+async def again(call: Call, asked: AsyncAdmin, done: "Counter[str]", name: str) -> None:
     while True:
         try:
             await call(asked)
+            done[name] += 1
         except (TooManyRequestsError, UnavailableError):
             await asyncio.sleep(REFUSED_PAUSE_S)
         except ServerError as error:  # answers of others wait to be read
@@ -178,7 +185,7 @@ async def again(call: Call, asked: AsyncAdmin) -> None:
             await asyncio.sleep(REFUSED_PAUSE_S)
 
 
-async def scrape(metrics: str) -> None:
+async def scrape(metrics: str, done: "Counter[str]") -> None:
     def read() -> None:
         with urllib.request.urlopen(f"http://{metrics}/metrics", timeout=60) as answer:
             answer.read()
@@ -186,11 +193,12 @@ async def scrape(metrics: str) -> None:
     while True:
         try:
             await asyncio.to_thread(read)
+            done["scrapes"] += 1
         except OSError:  # 503: as many as it serves at a time are under way
             await asyncio.sleep(REFUSED_PAUSE_S)
 
 
-async def back_up(endpoint: str) -> None:
+async def back_up(endpoint: str, done: "Counter[str]") -> None:
     """One after the other, each to a directory of its own."""
     words = ["-m", "latermq_cli", "backup", "take", "--rate", "1024", "--endpoint", endpoint]
     async for place in tables.places():
@@ -198,33 +206,49 @@ async def back_up(endpoint: str) -> None:
         process = await asyncio.create_subprocess_exec(
             *command, stdout=asyncio.subprocess.DEVNULL, env=tables.signing(ROOT)
         )
-        if await process.wait():
-            raise RuntimeError("latermq backup take failed")
+        done["backups"] += not await process.wait()
 
 
-def calls_of(name: str, asked: list[AsyncAdmin]) -> Iterator[Coroutine[Any, Any, None]]:
+def calls_of(
+    name: str, asked: list[AsyncAdmin], done: "Counter[str]"
+) -> Iterator[Coroutine[Any, Any, None]]:
     count, call = CALLS[name]
     if not count:
         for each in BOTH:
-            yield again(each, asked[0])
+            yield again(each, asked[0], done, name)
     for number in range(count):
-        yield again(call, asked[number % len(asked)])
+        yield again(call, asked[number % len(asked)], done, name)
 
 
-async def main(endpoint: str, metrics: str, names: list[str]) -> None:
-    asked = [connect_async(endpoint, BUSY) for _ in range(CONNECTIONS)]
+async def work(endpoint: str, metrics: str, names: list[str], done: "Counter[str]") -> None:
+    """Do all of these until it is cancelled."""
+    count = min(CONNECTIONS * len(names), CONNECTIONS_MAX)
+    asked = [connect_async(endpoint, BUSY) for _ in range(count)]
     async with asyncio.TaskGroup() as group:
         for name in names:
             if name == "backups":
-                group.create_task(back_up(endpoint))
+                group.create_task(back_up(endpoint, done))
             elif name == "scrapes":
                 for _ in range(LASTING):
-                    group.create_task(scrape(metrics))
+                    group.create_task(scrape(metrics, done))
             else:
-                for each in calls_of(name, asked):
+                for each in calls_of(name, asked, done):
                     group.create_task(each)
         await asyncio.sleep(0)
         print("begun", flush=True)
+
+
+async def main(endpoint: str, metrics: str, names: list[str]) -> None:
+    done: Counter[str] = Counter(dict.fromkeys(names, 0))
+    working = asyncio.create_task(work(endpoint, metrics, names, done))
+    asked_to_end = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asked_to_end.set)
+    waiting = asyncio.create_task(asked_to_end.wait())
+    await asyncio.wait((working, waiting), return_when=asyncio.FIRST_COMPLETED)
+    if working.done():
+        await working
+    print(json.dumps(done), flush=True)
+    os._exit(0)  # threads may still wait for a scrape
 
 
 if __name__ == "__main__":
