@@ -290,3 +290,27 @@ def test_nothing_ticks_before_somebody_knows_calendars(rig: ScheduleRig) -> None
     rig.advance(HOUR)
     assert times(rig) == []
     assert rig.engine.schedules.next_deadline_ms() is None
+
+
+def test_ticks_that_are_missed_all_day_are_a_line_an_hour(
+    rig: ScheduleRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A loop that is always late for a schedule of every second misses 43,000 ticks a day."""
+
+    def lines() -> list[tuple[str, int]]:
+        told = [vars(each) for each in caplog.records if "ticks were missed" in each.message]
+        caplog.clear()
+        return [(each["schedule"], each["not_logged_before"]) for each in told]
+
+    rig.put("second", 1_000)
+    rig.put("other", 1_000)
+    for _ in range(100):
+        rig.advance(2_000)
+    assert sorted(lines()) == [("other", 0), ("second", 0)]
+    rig.advance(HOUR)
+    assert sorted(lines()) == [("other", 99), ("second", 99)]
+    rig.engine.schedules.remove("second", rig.now_ms)
+    rig.put("third", 1_000)
+    rig.advance(2_000)
+    assert lines() == [("third", 0)]  # and what the one that is gone had is forgotten
+    assert set(rig.engine.schedules._missed._lines) == {"other", "third"}

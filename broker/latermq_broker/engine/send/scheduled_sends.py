@@ -16,6 +16,7 @@ from latermq_broker.catalog.declarations import BY_HAND, NO_WORKER
 from latermq_broker.catalog.schedules import NEVER, Missed, Schedule, Schedules, encode_schedule
 from latermq_broker.catalog.shares import Shares, key_of, maker
 from latermq_broker.engine.journal.journal import Journal
+from latermq_broker.engine.send.missed_ticks import MissedTicks
 from latermq_broker.engine.send.outgoing import payloads_of
 from latermq_broker.engine.state.model import Outgoing
 from latermq_broker.engine.state.state import EngineState
@@ -76,6 +77,7 @@ class ScheduleAdmin:
         self._state = state
         self._journal = journal
         self._shares = Shares(state.config.auth)
+        self._missed = MissedTicks(lambda name: state.schedules.get(name) is not None)
         self.ticks: Ticks | None = None
         self._planned_ahead_ms: int | None = None
         """How far the wall clock was ahead when the next ticks were looked at; None: not yet."""
@@ -295,10 +297,7 @@ class ScheduleAdmin:
             while sent < most and NEVER < schedule.next_ms <= wall_ms:
                 tick_ms = self._due(schedule, wall_ms)
                 if tick_ms != schedule.next_ms:
-                    log.warning(
-                        "schedule: ticks were missed and are not sent",
-                        extra={"schedule": schedule.name, "from_ms": schedule.next_ms},
-                    )
+                    self._missed.note(schedule.name, schedule.next_ms, now_ms)
                 if tick_ms == NEVER:
                     next_ms = self._first_after(schedule, wall_ms)
                     payload = SchedulePayload(SCHEDULE_TICK, schedule.name.encode(), NEVER, next_ms)
