@@ -205,6 +205,9 @@ class TestHead:
 
         assert read(_method="GET") is head.NOT_POST
         assert read(_path="/s/None") is head.NO_METHOD
+        # What tools of ours ask a broker that is alone is no unknown method: it counts as nothing.
+        assert read(_path="/latermq.v1.Cluster/DescribeCluster") is head.ALONE
+        assert (head.NO_METHOD.why, head.ALONE.why) == ("unknown method", "")
         assert read(grpc_encoding="snappy") is head.NO_ENCODING
         assert read(_path="/plain", _method="GET") == head.Plain(b"x")
         accepted = read(grpc_accept_encoding="identity, gzip", grpc_encoding="gzip")

@@ -34,7 +34,11 @@ class CallHead:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The block that is the whole answer."""
+    """The block that is the whole answer.
+
+    Fields:
+        why: what it counts as; "": as nothing, because callers of ours ask so.
+    """
 
     block: bytes
     why: str
@@ -61,6 +65,9 @@ TOO_LARGE: Final = _refusal(GrpcCode.RESOURCE_EXHAUSTED, "header list too large"
 BAD_TIMEOUT: Final = _refusal(GrpcCode.INTERNAL, "malformed grpc-timeout")
 EXPIRED: Final = _refusal(GrpcCode.DEADLINE_EXCEEDED, "deadline exceeded")
 NO_METHOD: Final = _refusal(GrpcCode.UNIMPLEMENTED, "unknown method")
+# Every tool of ours asks first whether there are shards; a broker that is alone does not know.
+OF_A_CLUSTER: Final = b"/latermq.v1.Cluster/"
+ALONE: Final = Refusal(status.only(GrpcCode.UNIMPLEMENTED, "this broker is not a shard"), "")
 NO_ENCODING: Final = _refusal(GrpcCode.UNIMPLEMENTED, "unknown grpc-encoding")
 
 
@@ -81,7 +88,7 @@ def read(head: RequestHead, methods: Methods, plain: Mapping[bytes, bytes]) -> M
         return NOT_GRPC
     method = methods.get(head.path)
     if method is None:
-        return NO_METHOD
+        return ALONE if head.path.startswith(OF_A_CLUSTER) else NO_METHOD
     encoding = values.get(b"grpc-encoding", b"identity")
     if encoding not in ENCODINGS:
         return NO_ENCODING

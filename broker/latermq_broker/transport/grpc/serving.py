@@ -225,7 +225,8 @@ class GrpcConnection:
 
     def _open_other(self, stream: Stream, meaning: Refusal | Plain, ended: bool) -> None:
         if isinstance(meaning, Refusal):
-            self._shared.counts.add(REFUSED, meaning.why)
+            if meaning.why:
+                self._shared.counts.add(REFUSED, meaning.why)
             self.connection.outbound.end(stream, meaning.block)
         elif ended:
             self._answer_plain(stream, meaning)
