@@ -483,6 +483,8 @@ async def _drain(
     services.health.set_serving(False)
     services.parked.drain()
     services.reconnects.drain()
+    if services.guard is not None:
+        services.guard.drain()
     if services.shards is not None:
         services.shards.drain()
     if holds:

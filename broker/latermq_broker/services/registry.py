@@ -94,6 +94,7 @@ class Services:
     reconnects: Reconnects
     on_second: Callable[[], None]
     shards: Shards | None
+    guard: Guard | None  # None: nobody is asked for a name
 
 
 def assemble(
@@ -153,8 +154,7 @@ def assemble(
     methods = _table(served, config) | health.methods() | ReflectionService(names).methods()
     if shards is not None:
         methods = shards.around(methods, sessions)
-    if guard is not None:
-        methods = guard.guarded(methods, descriptors)
+    methods = methods if guard is None else guard.guarded(methods, descriptors)
     return Services(
         methods=methods,
         parked=parked,
@@ -165,6 +165,7 @@ def assemble(
         reconnects=reconnects,
         on_second=on_second,
         shards=shards,
+        guard=guard,
     )
 
 

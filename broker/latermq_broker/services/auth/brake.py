@@ -1,17 +1,19 @@
-"""Slows down whoever signs calls wrongly or not at all, address by address.
+"""Slows down callers that sign wrongly or not at all, by address and by access key.
 
-A call that is signed rightly never comes here, so nobody can have an honest user behind the same
-address refused or slowed down. Of the others an address has FAILURES_PER_S; beyond them a refusal
-is bytes that were made before, nothing is logged, and it is kept back for HELD_MS, as long as not
-too many are: who tries one secret after the other tries one in so long, and a client that does not
-stop to ask with a wrong secret costs next to nothing.
+A signature is always checked, so a right one passes at once, whatever else comes from its address
+and whoever else tries its key. Of wrong ones an address has FAILURES_PER_S, and an access key has
+as many over all addresses. Beyond them an answer is bytes that were made before, nothing is logged,
+and it waits for its turn: FAILURES_PER_S answers leave a second, however many tries began at once,
+and a caller that does not wait for its answer frees no turn. An address with HELD_PER_ADDRESS_MAX
+tries that wait loses the connection of each further one, so that trying on costs a new connection
+a try.
 
-Bounded in addresses and in answers kept back.
+Bounded in addresses, in keys and in answers kept back.
 """
 
 import asyncio
 from collections import OrderedDict
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from latermq_broker.deferred import Later
 from latermq_broker.observability.complaints import network_of
@@ -19,61 +21,89 @@ from latermq_broker.services.messaging.token_bucket import TokenBucket
 
 Answer = TypeVar("Answer")
 
-FAILURES_PER_S: Final = 20  # of one address; a second's worth may come at once
-ADDRESSES_MAX: Final = 4_096  # beyond, those that failed the longest ago begin anew
-HELD_MS: Final = 1_000
-HELD_MAX: Final = 512  # at a time, of all addresses
-HELD_PER_ADDRESS_MAX: Final = 32  # further ones are refused at once
+FAILURES_PER_S: Final = 20  # of one address, or with one key; a second's worth may come at once
+LANES_MAX: Final = 4_096  # of addresses, and of keys; beyond, the least recently used begin anew
+HELD_S: Final = 1.0  # an answer is kept back for so long, or more
+HELD_MAX: Final = 4_096  # at a time, of all addresses
+HELD_PER_ADDRESS_MAX: Final = 1_024  # the last waits for 52 s, if its caller does
+KEY_CHARACTERS_MAX: Final = 64  # of an access key
 
 
-class _Address:
-    """What one address did wrong lately."""
+class _Lane:
+    """What one address, or whoever tries one key, did wrong lately."""
 
-    __slots__ = ("bucket", "held")
+    __slots__ = ("bucket", "held", "turn_s")
 
     def __init__(self, now_ms: int) -> None:
         self.bucket = TokenBucket(FAILURES_PER_S, now_ms)
         self.held = 0
+        self.turn_s = 0.0  # by the loop's clock, from when on the next answer may leave
 
 
 class Brake:
     def __init__(self) -> None:
-        self._addresses: OrderedDict[str, _Address] = OrderedDict()  # of the last failure last
-        self._held = 0
+        # By address and by key, the last that failed last.
+        self._addresses: OrderedDict[str, _Lane] = OrderedDict()
+        self._keys: OrderedDict[str, _Lane] = OrderedDict()
+        self._held: dict[Later[Any], list[_Lane]] = {}
+        self._drains = False
 
-    def fails(self, peer: str, now_ms: int) -> bool:
-        """Count a call that nobody signed; tell whether its address has used up what it has."""
-        bucket = self._address(peer, now_ms).bucket
-        if bucket.wait_ms(now_ms):
-            return True
-        bucket.take(1)
-        return False
+    def fails(self, peer: str, key: str, now_ms: int) -> bool:
+        """Count a call that nobody signed; tell whether it is one too many of its kind.
 
-    def hold(self, peer: str, answer: Answer, now_ms: int) -> Later[Answer]:
-        """Give the answer HELD_MS from now; at once, if too many are kept back already."""
+        Args:
+            key: the access key that it names; "": none.
+        """
+        braked = False
+        for lane in self._lanes(peer, key, now_ms):
+            if lane.held or lane.bucket.wait_ms(now_ms):
+                braked = True
+            else:
+                lane.bucket.take(1)
+        return braked
+
+    def hold(self, peer: str, key: str, answer: Answer, now_ms: int) -> Later[Answer] | None:
+        """Give the answer when its turn comes; None: too many are kept back already."""
         later = Later(answer)
-        address = self._address(peer, now_ms)
-        if self._held >= HELD_MAX or address.held >= HELD_PER_ADDRESS_MAX:
+        if self._drains:
             later.release()
             return later
-        self._held += 1
-        address.held += 1
-        asyncio.get_running_loop().call_later(HELD_MS / 1_000, self._let_go, address, later)
+        lanes = self._lanes(peer, key, now_ms)
+        if lanes[0].held >= HELD_PER_ADDRESS_MAX or len(self._held) >= HELD_MAX:
+            return None
+        loop = asyncio.get_running_loop()
+        turn_s = max(loop.time() + HELD_S, *(lane.turn_s for lane in lanes))
+        for lane in lanes:
+            lane.held += 1
+            lane.turn_s = turn_s + 1 / FAILURES_PER_S
+        self._held[later] = lanes
+        loop.call_at(turn_s, self._let_go, later)
         return later
 
-    def _let_go(self, address: _Address, later: Later[Answer]) -> None:
-        self._held -= 1
-        address.held -= 1
+    def drain(self) -> None:
+        """Give every answer now, and none later: the broker goes down."""
+        self._drains = True
+        for later in list(self._held):
+            self._let_go(later)
+
+    def _let_go(self, later: Later[Any]) -> None:
+        for lane in self._held.pop(later, ()):
+            lane.held -= 1
         later.release()
 
-    def _address(self, peer: str, now_ms: int) -> _Address:
-        name = network_of(peer.rpartition(":")[0])
-        addresses = self._addresses
-        address = addresses.get(name)
-        if address is not None:
-            addresses.move_to_end(name)
-            return address
-        if len(addresses) >= ADDRESSES_MAX:
-            addresses.popitem(last=False)
-        address = addresses[name] = _Address(now_ms)
-        return address
+    def _lanes(self, peer: str, key: str, now_ms: int) -> list[_Lane]:
+        lanes = [_lane(self._addresses, network_of(peer.rpartition(":")[0]), now_ms)]
+        if key:
+            lanes.append(_lane(self._keys, key[:KEY_CHARACTERS_MAX], now_ms))
+        return lanes
+
+
+def _lane(lanes: OrderedDict[str, _Lane], name: str, now_ms: int) -> _Lane:
+    lane = lanes.get(name)
+    if lane is not None:
+        lanes.move_to_end(name)
+        return lane
+    if len(lanes) >= LANES_MAX:
+        lanes.popitem(last=False)
+    lane = lanes[name] = _Lane(now_ms)
+    return lane

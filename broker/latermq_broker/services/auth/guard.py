@@ -51,6 +51,7 @@ from latermq_broker.services.auth.signature import (
     Claim,
     claim_of,
     is_signed_with,
+    key_of,
     span_ms,
 )
 from latermq_broker.services.call.answers import (
@@ -134,6 +135,10 @@ class Guard:
                 method if path.startswith(OPEN) else self._behind(path, method, rpcs.get(path))
             )
         return table
+
+    def drain(self) -> None:
+        """Answer the calls that are kept back: the broker goes down."""
+        self._brake.drain()
 
     def caller_of(self, call: Call) -> User:
         """Find the user who signed the call, or whom its certificate names.
@@ -278,7 +283,9 @@ class Guard:
             try:
                 self.caller_of(call)
             except RequestError as error:
-                refusal = BRAKED if self._brakes(error, call) else str(self._explained(error, call))
+                if self._brakes(error, call):
+                    return _ended(self._kept_back(b"", call))
+                refusal = str(self._explained(error, call))
                 raise CallAborted(GrpcCode.UNAUTHENTICATED, refusal) from error
             return inner(requests, call)
 
@@ -313,7 +320,7 @@ class Guard:
                 del command  # up to 4 MiB, and the next may be long in coming
         except RequestError as error:
             if self._brakes(error, call):
-                await self._brake.hold(call.peer, None, self._wall_ms())
+                await self._kept_back(None, call)
                 raise UnauthorizedError(BRAKED) from error
             refusal = self._explained(error, call)
             try:
@@ -387,16 +394,23 @@ class Guard:
     def _brakes(self, error: RequestError, call: Call) -> bool:
         """Tell whether this refusal is one too many of its address; the log is told, once."""
         wall_ms = self._wall_ms()
-        if not (isinstance(error, NotSignedError) and self._brake.fails(call.peer, wall_ms)):
+        if not isinstance(error, NotSignedError):
+            return False
+        if not self._brake.fails(call.peer, _key(call), wall_ms):
             return False
         if self._complaints.due(call.peer, "braked", wall_ms):
             log.warning("calls braked", extra={"peer": call.peer, "reason": str(error)})
         return True
 
-    def _kept_back(self, answer: Answer, call: Call) -> Answer | Later[Answer]:
-        """Give the answer as the brake gives it: later, or now when too many wait already."""
-        held = self._brake.hold(call.peer, answer, self._wall_ms())
-        return answer if held.settled else held
+    def _kept_back(self, answer: Answer, call: Call) -> Later[Answer]:
+        """Give the answer as the brake gives it: when its turn comes.
+
+        Raises CallAborted: too many wait already; its connection ends.
+        """
+        held = self._brake.hold(call.peer, _key(call), answer, self._wall_ms())
+        if held is None:
+            raise CallAborted(GrpcCode.RESOURCE_EXHAUSTED, BRAKED, ends_connection=True)
+        return held
 
     def _complain(self, error: RequestError, call: Call) -> None:
         """Log one line per address and minute: a client that is refused asks again and again."""
@@ -409,6 +423,18 @@ class Guard:
 def _client_id(call: Call) -> str:
     """Read the caller's client id; "" of one that has none, which its handler refuses."""
     return (call.metadata(CLIENT_ID_HEADER) or "").strip()
+
+
+async def _ended(turn: Later[bytes]) -> AsyncIterator[bytes]:
+    """End a stream of nobody's when its turn comes. Raises CallAborted."""
+    answer = await turn
+    if not answer:  # it is always empty: a status of gRPC's says it all
+        raise CallAborted(GrpcCode.UNAUTHENTICATED, BRAKED)
+    yield answer
+
+
+def _key(call: Call) -> str:
+    return key_of(call.metadata(AUTHORIZATION_HEADER))
 
 
 def root_user(config: AuthConfig) -> User | None:

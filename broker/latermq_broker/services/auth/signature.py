@@ -68,6 +68,12 @@ def claim_of(authorization: str | None, date: str | None) -> Claim:
     return Claim(access_key, signature, date)
 
 
+def key_of(authorization: str | None) -> str:
+    """Read the access key that a header names, whatever else is in it; "": none."""
+    rest = (authorization or "")[:HEADER_CHARACTERS_MAX].partition("Credential=")[2]
+    return rest.partition(",")[0].partition("/")[0].strip()
+
+
 def sign(secret: str, date: str) -> bytes:
     return hmac.digest(secret.encode(), date.encode(), "sha1")
 

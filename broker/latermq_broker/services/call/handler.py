@@ -26,12 +26,17 @@ Answer = TypeVar("Answer")
 
 
 class CallAborted(Exception):
-    """Ends the call with this gRPC status; `message` goes to the caller as it is."""
+    """Ends the call with this gRPC status; `message` goes to the caller as it is.
 
-    def __init__(self, code: GrpcCode, message: str) -> None:
+    Args:
+        ends_connection: the lean transport ends the call's connection instead, by a GOAWAY.
+    """
+
+    def __init__(self, code: GrpcCode, message: str, *, ends_connection: bool = False) -> None:
         super().__init__(f"{code.name}: {message}")
         self.code = code
         self.message = message
+        self.ends_connection = ends_connection
 
 
 class Extra(Protocol):

@@ -129,7 +129,8 @@ class TelemetryService:
             stream.end()
         except CallAborted as ended:
             # Without its traceback, which holds the command until the stream is collected.
-            stream.end(CallAborted(ended.code, ended.message))
+            again = CallAborted(ended.code, ended.message, ends_connection=ended.ends_connection)
+            stream.end(again)
         except Exception:
             log.exception("telemetry failed", extra={"client_id": client_id})
             stream.end(CallAborted(GrpcCode.INTERNAL, "internal error of the broker"))

@@ -19,7 +19,7 @@ from latermq_broker.transport.grpc.counts import STATUS, Counts
 from latermq_broker.transport.grpc.reply_memory import ConnectionReplies
 from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.http2.connection import Connection
-from latermq_h2.http2.frames import ErrorCode
+from latermq_h2.http2.frames import ConnectionFault, ErrorCode
 from latermq_h2.http2.stream import Stream
 from latermq_h2.messages import PREFIX, PREFIX_BYTES, framed
 
@@ -48,6 +48,7 @@ class Answers:
         ended: Callable[[Stream, int], None],
     ) -> None:
         self.running: set[asyncio.Future[Any]] = set()
+        self._connection = connection
         self._outbound = connection.outbound
         self._streams = connection.streams
         self._replies = replies
@@ -117,7 +118,12 @@ class Answers:
     def failed(self, call: LeanCall, error: BaseException) -> None:
         """End a call whose handler raised: with the status of a CallAborted, or UNKNOWN."""
         if isinstance(error, CallAborted):
-            self.abort(call, error.code, error.message)
+            if error.ends_connection:
+                fault = ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, error.message)
+                self._connection.fail(fault)
+                self._wake()
+            else:
+                self.abort(call, error.code, error.message)
             return
         if not call.cancelled:
             log.error("handler failed", extra={"rpc": call.path}, exc_info=error)
