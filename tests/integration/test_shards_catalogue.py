@@ -218,12 +218,12 @@ async def test_users_are_known_to_all_shards(tmp_path: Path) -> None:
     try:
         machines.start()
         with admin.connect(machines.shards[1].endpoint, **ROOT) as broker:
-            request = user_pb2.CreateUserRequest(access_key="shop", secret="shop-secret-1")
+            request = user_pb2.CreateUserRequest(access_key="shop", secret="shop-secret-00001")
             broker.call(broker.users.CreateUser, request)
             grant = user_pb2.Grant(kind=user_pb2.Grant.TOPIC, pattern="*", rights=["pub"])
             grant_request = user_pb2.ChangeGrantRequest(access_key="shop", grant=grant)
             broker.call(broker.users.GrantRights, grant_request)
-        shop: dict[str, Any] = {"access_key": "shop", "secret": "shop-secret-1"}
+        shop: dict[str, Any] = {"access_key": "shop", "secret": "shop-secret-00001"}
         for shard in machines.shards:
             async with latermq.connect(shard.endpoint, **shop) as mq:
                 for number in range(4):

@@ -10,8 +10,11 @@ from latermq_broker.errors import ConfigError
 
 ACCESS_KEY: Final = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 ACCESS_KEY_RULE: Final = "1 to 64 of a-z A-Z 0-9 _ - ."
-SECRET: Final = re.compile(r"[!-~]{8,128}")
-SECRET_RULE: Final = "8 to 128 printable ASCII characters without blanks"
+SECRET_CHARACTERS_MIN: Final = 16  # of a new one; shorter ones that there are go on
+SECRET: Final = re.compile(rf"[!-~]{{{SECRET_CHARACTERS_MIN},128}}")
+SECRET_RULE: Final = f"{SECRET_CHARACTERS_MIN} to 128 printable ASCII characters without blanks"
+_FORMER_SECRET: Final = re.compile(r"[!-~]{8,128}")
+_FORMER_SECRET_RULE: Final = "8 to 128 printable ASCII characters without blanks"
 
 
 class OpenBroker(Enum):
@@ -38,8 +41,8 @@ class AuthConfig:
             raise ConfigError("auth.root_access_key", "key and secret are given together")
         if self.root_access_key and ACCESS_KEY.fullmatch(self.root_access_key) is None:
             raise ConfigError("auth.root_access_key", f"must be {ACCESS_KEY_RULE}")
-        if self.root_secret_key and SECRET.fullmatch(self.root_secret_key) is None:
-            raise ConfigError("auth.root_secret_key", f"must be {SECRET_RULE}")
+        if self.root_secret_key and _FORMER_SECRET.fullmatch(self.root_secret_key) is None:
+            raise ConfigError("auth.root_secret_key", f"must be {_FORMER_SECRET_RULE}")
         if not 1 <= self.user_share_percent <= 100:
             raise ConfigError("auth.user_share_percent", "must be 1 to 100")
         if not 0 <= self.admin_reserve_percent <= 90:

@@ -10,17 +10,19 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from latermq_broker.config.auth import AuthConfig, OpenBroker
+from latermq_broker.config.addresses import listen_address
+from latermq_broker.config.auth import SECRET_CHARACTERS_MIN, AuthConfig, OpenBroker
 from latermq_broker.config.config import Config
 from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import ConfigError
-from latermq_broker.services.auth.admin_gate import listens_on_loopback
+from latermq_broker.services.auth.admin_gate import is_loopback, listens_on_loopback
 from latermq_broker.services.v1.v1_users import new_secret
 
 log = logging.getLogger("latermq.services")
 
 FIRST_ADMIN: Final = "root"
 CREDENTIALS_NAME: Final = "root-credentials"
+NAMED_MAX: Final = 20  # users with short secrets that one line of the log names
 
 
 def look_at_the_door(engine: Engine, config: Config, log_name: str, now_ms: int) -> None:
@@ -29,7 +31,39 @@ def look_at_the_door(engine: Engine, config: Config, log_name: str, now_ms: int)
         directory = config.server.directory
         _make_first_admin(engine, config.auth, directory, now_ms)
         warn_of_open_files(directory / log_name)
+        _warn_of_short_secrets(engine, config.auth)
+        _warn_of_shards_in_clear_text(config)
     _warn_of_open_door(config)
+
+
+def _warn_of_short_secrets(engine: Engine, config: AuthConfig) -> None:
+    """Name the users whose secrets an earlier version took; they go on."""
+    short = [
+        user.access_key
+        for user in engine.users.all()
+        if len(user.secret) < SECRET_CHARACTERS_MIN and not user.disabled
+    ]
+    if 0 < len(config.root_secret_key) < SECRET_CHARACTERS_MIN:
+        short.insert(0, config.root_access_key)
+    if short:
+        log.warning(
+            "short secrets can be guessed: latermq user rotate NAME makes a long one; that of the "
+            "configuration is auth.root_secret_key",
+            extra={
+                "characters_min": SECRET_CHARACTERS_MIN,
+                "users": ", ".join(short[:NAMED_MAX]),
+                "count": len(short),
+            },
+        )
+
+
+def _warn_of_shards_in_clear_text(config: Config) -> None:
+    """Say that users' secrets can be overheard between shards on several machines."""
+    hosts = [listen_address("cluster.shards", each)[0] for each in config.cluster.all_addresses]
+    if not config.cluster.ca and not all(map(is_loopback, hosts)):
+        log.warning(
+            "secrets of users travel between shards in clear text: set cluster.ca and [tls]"
+        )
 
 
 def _make_first_admin(engine: Engine, config: AuthConfig, directory: Path, now_ms: int) -> None:
