@@ -11,7 +11,7 @@ broker answers. `apache.rocketmq.v2` is there too, as `messaging`.
 import asyncio
 import os
 import weakref
-from collections.abc import AsyncGenerator, Generator, Iterator
+from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from types import TracebackType
@@ -22,6 +22,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from latermq._connection.loop_thread import LoopThread
 from latermq._connection.one_loop import OneLoop
+from latermq._connection.signed_hosts import SignedHosts, signed_hosts
 from latermq._connection.transport import Metadata, Transport
 from latermq._connection.transports import TRANSPORT_VARIABLE, chosen
 from latermq._values import arguments
@@ -117,10 +118,19 @@ class AsyncAdmin(_Services):
 
     Args:
         owns: the connection is its own; False: another's, and stays open when this is closed.
+        hosts: where signed calls may go; None: anywhere.
     """
 
-    def __init__(self, profile: Profile, transport: Transport, *, owns: bool = True) -> None:
+    def __init__(
+        self,
+        profile: Profile,
+        transport: Transport,
+        *,
+        owns: bool = True,
+        hosts: SignedHosts | None = None,
+    ) -> None:
         self._profile = profile
+        self._hosts = hosts
         self._headers = ClientHeaders(profile)
         self._transport = transport
         self._owns = owns
@@ -140,7 +150,7 @@ class AsyncAdmin(_Services):
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> Answer:
         """Return the answer, whatever its status is."""
-        self._one_loop.check()
+        self._check()
         data = await self._transport.unary(
             method.path, request.SerializeToString(), self._headers.next(metadata), timeout_s
         )
@@ -167,13 +177,19 @@ class AsyncAdmin(_Services):
         self, method: Method[Answer], request: Message, *, timeout_s: float | None = None
     ) -> AsyncGenerator[Answer, None]:
         """Yield a stream's elements; their statuses are the caller's to check."""
-        self._one_loop.check()
+        self._check()
         pieces = self._transport.server_stream(
             method.path, request.SerializeToString(), self._headers.next(()), timeout_s
         )
         async with aclosing(pieces):
             async for data in pieces:
                 yield parsed(method.answer, data)
+
+    def _check(self) -> None:
+        """Raises RuntimeError: another loop's; UntrustedHostError: calls may not be signed here."""
+        self._one_loop.check()
+        if self._hosts is not None:
+            self._hosts.check(self._profile.access_point)
 
     async def close(self) -> None:
         """Close the connection, if it is its own; calls that are under way fail."""
@@ -312,6 +328,7 @@ def connect_async(
     tls: bool | Tls | None = None,
     transport: str | None = None,
     client_id: str | None = None,
+    named_by: Sequence[str] = (),
 ) -> AsyncAdmin:
     """Return what `connect` does, for coroutines; to be called inside a running event loop."""
     for name, value in (("endpoint", endpoint), ("transport", transport), ("client_id", client_id)):
@@ -324,8 +341,12 @@ def connect_async(
         access_point=Endpoints.parse(text),
         credentials=credentials_of(access_key, secret),
     )
-    make = chosen(transport or os.environ.get(TRANSPORT_VARIABLE), tls_of(tls), waits=False)
-    return AsyncAdmin(profile, make(profile.access_point))
+    security = tls_of(tls)
+    make = chosen(transport or os.environ.get(TRANSPORT_VARIABLE), security, waits=False)
+    hosts = signed_hosts(
+        [Endpoints.parse(each) for each in named_by or (text,)], profile.credentials, security
+    )
+    return AsyncAdmin(profile, make(profile.access_point), hosts=hosts)
 
 
 def connect(
@@ -336,11 +357,15 @@ def connect(
     tls: bool | Tls | None = None,
     transport: str | None = None,
     client_id: str | None = None,
+    named_by: Sequence[str] = (),
 ) -> Admin:
     """Return an `Admin` of the broker at "host:port"; nothing is opened yet.
 
     Args:
         client_id: names the caller in leases and histories; None: a new one.
+        named_by: endpoints that the user named, if a broker there named this one. Signed calls go
+            to another host than theirs only where TLS checks certificates, else a call raises
+            UntrustedHostError.
         the others: as for `latermq.connect`.
     Raises:
         ValueError, OSError, TypeError: as there.
@@ -354,6 +379,7 @@ def connect(
             tls=tls,
             transport=transport,
             client_id=client_id,
+            named_by=named_by,
         )
 
     loop = LoopThread()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from latermq._connection.batching import Batching
 from latermq._connection.session import Connections, Session
+from latermq._connection.signed_hosts import SignedHosts, signed_hosts
 from latermq._connection.transport import Transport
 from latermq._connection.transports import TRANSPORT_VARIABLE, chosen
 from latermq._consuming.figures import ConsumerStats
@@ -59,6 +60,7 @@ class Client:
         transport: Callable[[Endpoints], Transport] | None = None,
         batching: Batching | None = TOGETHER,
         now: Callable[[], datetime] = time_of_day,
+        hosts: SignedHosts | None = None,
     ) -> None:
         arguments.duration("request_timeout", request_timeout)
         if request_timeout <= timedelta(0):
@@ -70,7 +72,7 @@ class Client:
         self._namespace = namespace
         self._request_timeout = request_timeout
         self._credentials = credentials
-        self._connections = Connections(transport or chosen())
+        self._connections = Connections(transport or chosen(), hosts)
         self._producer: Producer | None = None
         self._producer_id = ""  # a new one
         self._service = ""  # whose workers its push consumers are; "": of no app
@@ -461,7 +463,8 @@ def connect(
         namespace: of RocketMQ's clients; LaterMQ has none, so it must be empty.
         request_timeout: for each call to the broker; a receive adds its wait.
         access_key, secret: sign every call as this user; without both $LATERMQ_ACCESS_KEY and
-            $LATERMQ_SECRET_KEY, where they are set.
+            $LATERMQ_SECRET_KEY, where they are set. Signed calls go to the hosts of `endpoint`, and
+            to others that a route names where TLS checks certificates.
         tls: True: encrypt, and trust whom the system trusts; a `Tls` says more. None: what
             $LATERMQ_TLS, $LATERMQ_CA and $LATERMQ_INSECURE_SKIP_VERIFY say, else clear text.
         transport: "lean", our own HTTP/2, or "grpcio"; without it $LATERMQ_TRANSPORT, without that
@@ -480,11 +483,13 @@ def connect(
     if namespace:
         raise ValueError("a broker has no namespaces: begin the names of topics and groups with it")
     arguments.not_blank("endpoint", endpoint, "leave it out for $LATERMQ_ENDPOINT")
-    text = endpoint or os.environ.get(ENDPOINT_VARIABLE) or ENDPOINT
+    endpoints = Endpoints.parse(endpoint or os.environ.get(ENDPOINT_VARIABLE) or ENDPOINT)
+    credentials, security = credentials_of(access_key, secret), tls_of(tls)
     return Client(
-        Endpoints.parse(text),
+        endpoints,
         request_timeout=request_timeout,
-        credentials=credentials_of(access_key, secret),
-        transport=chosen(transport or os.environ.get(TRANSPORT_VARIABLE), tls_of(tls)),
+        credentials=credentials,
+        transport=chosen(transport or os.environ.get(TRANSPORT_VARIABLE), security),
         batching=batching,
+        hosts=signed_hosts((endpoints,), credentials, security),
     )

@@ -3,6 +3,7 @@
     LaterMQError
     ├ ClosedError         the connection or consumer was closed
     ├ UnavailableError    no broker answers; the request may or may not have arrived
+    ├ UntrustedHostError  a broker named another host, where nothing proves who answers
     └ RequestError        a broker answered, and refused
       └ one class per kind of refusal, listed in `_CLASSES`
 
@@ -47,6 +48,7 @@ __all__ = [
     "UnauthorizedError",
     "UnavailableError",
     "UnsupportedError",
+    "UntrustedHostError",
 ]
 
 
@@ -79,6 +81,15 @@ class ClosedError(LaterMQError):
 
 class UnavailableError(LaterMQError):
     """No connection to the broker, or it broke during the call."""
+
+
+class UntrustedHostError(LaterMQError):
+    """A route names a host that the user did not, and TLS does not check who answers there.
+
+    Only of calls that are signed; nothing was sent there.
+    """
+
+    stored = False
 
 
 class RequestError(LaterMQError):

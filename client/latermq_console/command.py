@@ -98,6 +98,7 @@ def console(**options: Any) -> None:
         ListenError,
         Settings,
         is_loopback,
+        overheard,
         parse_listen,
         parse_prometheus,
     )
@@ -125,6 +126,8 @@ def console(**options: Any) -> None:
         )
         files = (options["certificate"], options["private_key"])
         _log_beside()
+        for warning in overheard(settings, host):
+            logging.getLogger("latermq.console").warning(warning)
         say = _say_json if options["as_json"] else _say
         asyncio.run(serve(settings, host, port, files, say, exposed=options["exposed"]))
     except (ListenError, ValueError) as error:

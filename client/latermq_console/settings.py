@@ -62,6 +62,22 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def overheard(settings: Settings, host: str) -> list[str]:
+    """Return a warning for each secret that would travel in clear text to another machine."""
+    warnings = []
+    if not (settings.secure or is_loopback(host)):
+        warnings.append(
+            f"secrets come to {host} in clear text, unless a proxy before it speaks https: give "
+            "--certificate and --private-key"
+        )
+    figures = urlsplit(settings.prometheus)
+    if figures.password and figures.scheme == "http" and not is_loopback(figures.hostname or ""):
+        warnings.append(
+            f"the password for Prometheus at {figures.hostname} travels in clear text: use https"
+        )
+    return warnings
+
+
 def check_exposure(host: str, *, asks_for_names: bool | None, secure: bool) -> None:
     """Refuse to listen where strangers could act, or secrets be overheard.
 

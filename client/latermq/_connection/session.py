@@ -16,6 +16,7 @@ from latermq._connection.meetings import meet_all
 from latermq._connection.one_loop import OneLoop
 from latermq._connection.outages import Noting, Outages
 from latermq._connection.refusals import Refusals, SessionRefusals
+from latermq._connection.signed_hosts import SignedHosts
 from latermq._connection.silence import Silence, nobody_answered
 from latermq._connection.tasks import Tasks, outcome_of
 from latermq._connection.telemetry import Telemetry
@@ -45,11 +46,18 @@ FAREWELL_S_MAX: Final = 1.0
 class Connections:
     """One transport per broker, opened on first use; whoever calls, an outage is noted."""
 
-    def __init__(self, connect: Callable[[Endpoints], Transport]) -> None:
+    def __init__(
+        self, connect: Callable[[Endpoints], Transport], hosts: SignedHosts | None = None
+    ) -> None:
+        """
+        Args:
+            hosts: where signed calls may go; None: anywhere.
+        """
         self.outages = Outages()
         self.refusals = Refusals()
         self.loop = OneLoop()
         self._connect = connect
+        self._hosts = hosts
         self._open: dict[Endpoints, Transport] = {}
 
     def to(self, endpoints: Endpoints) -> Transport:
@@ -57,10 +65,13 @@ class Connections:
 
         Raises:
             RuntimeError: it would answer another event loop; nothing was sent.
+            UntrustedHostError: calls are signed, and nothing proves who answers there.
         """
         self.loop.check()
         transport = self._open.get(endpoints)
         if transport is None:
+            if self._hosts is not None:
+                self._hosts.check(endpoints)
             transport = Noting(self._connect(endpoints), endpoints, self.outages, self.loop)
             self._open[endpoints] = transport
         return transport

@@ -27,7 +27,8 @@ class Credentials:
         return self._headers
 
     def _signed(self, second: int) -> Headers:
-        date = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(second))
+        # Not the form of RocketMQ's clients, 20240131T235959Z: a broker takes that for any zone.
+        date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(second))
         signature = hmac.digest(self.secret.encode(), date.encode(), "sha1").hex()
         return (
             ("x-mq-date-time", date),

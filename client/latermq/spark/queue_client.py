@@ -150,11 +150,11 @@ class QueueClient:
                     yield page
 
     def _broker(self, endpoint: str) -> admin.Admin:
-        return _broker(os.getpid(), endpoint, *self._identity())
+        return _broker(os.getpid(), endpoint, self.options.endpoints, *self._identity())
 
     def _shards(self, endpoint: str) -> tuple[tuple[int, str], ...]:
         """List each shard of the broker's cluster, and where it is."""
-        return _shards(os.getpid(), endpoint, *self._identity())
+        return _shards(os.getpid(), endpoint, self.options.endpoints, *self._identity())
 
     def _identity(self) -> tuple[bool, bytes, str, str]:
         options = self.options
@@ -166,19 +166,33 @@ class QueueClient:
 
 @lru_cache(maxsize=BROKERS_MAX)
 def _broker(
-    pid: int, endpoint: str, tls: bool, ca: bytes, access_key: str, secret: str
+    pid: int,
+    endpoint: str,
+    named: tuple[str, ...],
+    tls: bool,
+    ca: bytes,
+    access_key: str,
+    secret: str,
 ) -> admin.Admin:
     """Connect once a process: a forked worker never touches a connection of its parent."""
     security = Tls(ca=ca) if ca else tls
-    return admin.connect(endpoint, access_key=access_key, secret=secret, tls=security)
+    return admin.connect(
+        endpoint, access_key=access_key, secret=secret, tls=security, named_by=named
+    )
 
 
 @lru_cache(maxsize=8)
 def _shards(
-    pid: int, endpoint: str, tls: bool, ca: bytes, access_key: str, secret: str
+    pid: int,
+    endpoint: str,
+    named: tuple[str, ...],
+    tls: bool,
+    ca: bytes,
+    access_key: str,
+    secret: str,
 ) -> tuple[tuple[int, str], ...]:
     """Ask once in a process: how many there are never changes."""
-    broker = _broker(pid, endpoint, tls, ca, access_key, secret)
+    broker = _broker(pid, endpoint, named, tls, ca, access_key, secret)
     request = cluster_pb2.DescribeClusterRequest(endpoints=broker.access_point)
     try:
         shards = broker.call(broker.cluster.DescribeCluster, request).shards

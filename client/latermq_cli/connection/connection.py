@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 
 from latermq import Tls, admin
 from latermq.admin import Endpoints, Method
-from latermq.errors import LaterMQError, RequestError
+from latermq.errors import LaterMQError, RequestError, UntrustedHostError
 from latermq_cli.connection.chosen_shard import chosen_shard
 from latermq_cli.connection.credentials import Access, current_access
 from latermq_cli.connection.shards import Shards
@@ -48,8 +48,13 @@ def client_id() -> str:
     return f"latermq-cli@{socket.gethostname()}@{os.getpid()}"
 
 
-def opened(connect: Callable[..., Opened], endpoint: str, access: Access) -> Opened:
+def opened(
+    connect: Callable[..., Opened], endpoint: str, access: Access, named_by: str = ""
+) -> Opened:
     """Return what `connect`, one of `latermq.admin`, makes of what the user said.
+
+    Args:
+        named_by: what the user said, if a broker there named this endpoint.
 
     Raises:
         RefusedError: not HOST:PORT, or nothing that can be trusted.
@@ -62,6 +67,7 @@ def opened(connect: Callable[..., Opened], endpoint: str, access: Access) -> Ope
             secret=access.secret_key,
             tls=_tls_of(access),
             client_id=client_id(),
+            named_by=(named_by or endpoint,),
         )
     except ValueError as error:
         raise RefusedError(str(error)) from None
@@ -89,10 +95,11 @@ class Connection:
     for a status other than OK.
     """
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, named_by: str = "") -> None:
         self.endpoint = endpoint.strip()
+        self._named_by = named_by or self.endpoint
         self._access = current_access()
-        self._admin = opened(admin.connect, endpoint, self._access)
+        self._admin = opened(admin.connect, endpoint, self._access, self._named_by)
         self._go_to(chosen_shard())
         self.shards = Shards(self, self._to)
         self.access_point = self._admin.access_point
@@ -135,9 +142,8 @@ class Connection:
         }
         return answer.shard, addresses
 
-    @staticmethod
-    def _to(endpoint: str) -> "Connection":
-        return Connection(endpoint)
+    def _to(self, endpoint: str) -> "Connection":
+        return Connection(endpoint, self._named_by)
 
     def _go_to(self, shard: int | None) -> None:
         """Speak to this shard, if one is named, instead of the one that was asked."""
@@ -149,7 +155,7 @@ class Connection:
         if addresses and shard != own:
             self._admin.close()
             self.endpoint = addresses[shard]
-            self._admin = opened(admin.connect, self.endpoint, self._access)
+            self._admin = opened(admin.connect, self.endpoint, self._access, self._named_by)
 
     def call(
         self,
@@ -203,6 +209,8 @@ def command_error(error: LaterMQError, endpoint: str, access: Access) -> Command
     """Return what an error of the SDK is here: a status, or a call that ended without one."""
     if not error.grpc_code and isinstance(error, RequestError):
         return error_of(error.code, error.message)
+    if isinstance(error, UntrustedHostError):
+        return RefusedError(str(error))
     return call_failed(error, endpoint, access)
 
 

@@ -30,13 +30,24 @@ class Desk:
     """Made inside a running loop; to be closed."""
 
     def __init__(
-        self, endpoint: str, tls: bool | Tls, access_key: str = "", secret: str = ""
+        self,
+        endpoint: str,
+        tls: bool | Tls,
+        access_key: str = "",
+        secret: str = "",
+        named_by: str = "",
     ) -> None:
+        """
+        Args:
+            named_by: the endpoint that the console was given, if its broker named this one.
+        """
         self.access_key = access_key
         self._made_of = (endpoint, tls, access_key, secret)
+        self._named_by = named_by or endpoint
         self.admin: AsyncAdmin = admin.connect_async(
             # "" and not None: what the environment says is for nobody who signs in here
-            endpoint, tls=tls, access_key=access_key, secret=secret, client_id=None
+            endpoint, tls=tls, access_key=access_key, secret=secret, client_id=None,
+            named_by=(self._named_by,),
         )  # fmt: skip
         self._looks: OrderedDict[_Key, tuple[float, asyncio.Future[Any]]] = OrderedDict()
         self._asking: set[asyncio.Task[None]] = set()
@@ -44,7 +55,7 @@ class Desk:
     def another(self, endpoint: str = "") -> "Desk":
         """Return a way of its own for what outlives a session, a job; or to another shard."""
         own, tls, access_key, secret = self._made_of
-        return Desk(endpoint or own, tls, access_key, secret)
+        return Desk(endpoint or own, tls, access_key, secret, self._named_by)
 
     async def call(self, method: Method[Answer], request: Message) -> Answer:
         """Return the answer; what was looked at before is looked at anew afterwards.

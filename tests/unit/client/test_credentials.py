@@ -52,10 +52,10 @@ def test_a_signature_serves_for_a_second(monkeypatch: pytest.MonkeyPatch) -> Non
     now_s = 1_706_745_599.9
     monkeypatch.setattr("latermq._values.credentials.time.time", lambda: now_s)
     first = credentials.headers()
-    assert first[0] == ("x-mq-date-time", "20240131T235959Z")
+    assert first[0] == ("x-mq-date-time", "2024-01-31T23:59:59Z")
     assert credentials.headers() is first
     now_s += 0.2
-    assert credentials.headers()[0] == ("x-mq-date-time", "20240201T000000Z")
+    assert credentials.headers()[0] == ("x-mq-date-time", "2024-02-01T00:00:00Z")
 
 
 def test_credentials_are_given_or_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,7 @@ def test_headers_are_signed_anew_each_second(monkeypatch: pytest.MonkeyPatch) ->
     for second in (1_700_000_000, 1_700_000_001):
         monkeypatch.setattr("latermq._values.credentials.time.time", lambda now=second: now)
         dates.append(dict(headers.next(()))["x-mq-date-time"])
-    assert dates == ["20231114T221320Z", "20231114T221321Z"]
+    assert dates == ["2023-11-14T22:13:20Z", "2023-11-14T22:13:21Z"]
 
 
 def test_route_goes_out_with_the_access_point_and_comes_back_as_queues() -> None:

@@ -23,6 +23,7 @@ from latermq_console.settings import (
     Settings,
     check_exposure,
     is_loopback,
+    overheard,
     parse_listen,
 )
 from latermq_proto.latermq.v1 import broker_pb2
@@ -213,6 +214,24 @@ def test_it_does_not_listen_to_strangers_unguarded() -> None:
     ]:
         with pytest.raises(ListenError, match=why):
             check_exposure("0.0.0.0", asks_for_names=asks, secure=secure)
+
+
+@pytest.mark.parametrize(
+    ("host", "secure", "prometheus", "words"),
+    [
+        ("127.0.0.1", False, "http://me:pw@localhost:9090", []),
+        ("0.0.0.0", True, "https://me:pw@figures:9090", []),
+        ("0.0.0.0", True, "http://figures:9090", []),
+        ("0.0.0.0", False, "", ["secrets come to 0.0.0.0 in clear text"]),
+        ("::1", True, "http://me:pw@figures:9090", ["password for Prometheus at figures"]),
+    ],
+)
+def test_what_can_be_overheard(host: str, secure: bool, prometheus: str, words: list[str]) -> None:
+    settings = Settings(endpoint="127.0.0.1:8081", secure=secure, prometheus=prometheus)
+    warnings = overheard(settings, host)
+    assert len(warnings) == len(words)
+    assert all(word in warning for word, warning in zip(words, warnings, strict=True))
+    assert "pw" not in "".join(warnings)
 
 
 def scope(**headers: str) -> dict[str, Any]:
