@@ -57,6 +57,7 @@ PURE: Final = (  # stay as they are
     "services/auth/guard.py",
     "services/standard/health.py",
     "services/call/late_elements.py",
+    "services/call/lasting.py",
     "services/standard/reflection.py",
     "services/clients/session.py",
     "services/clients/telemetry.py",

@@ -289,11 +289,11 @@ async def _serve(
         pump.on_ready = services.parked.wake
         manager = _managed(engine, services, pump)
         server = _server(services.methods, config)
-        _connect(services, server, owner, ending.handed_over)
+        _connect(engine, services, server, owner, ending.handed_over)
         page = _page(engine, services, pump, config)
         async with (
             _metrics(engine, services, config, page, given) as metrics,
-            OtlpExport(config.metrics, page, config.server.broker_name),
+            OtlpExport(config.metrics, page, config.server.broker_name, services.background),
         ):
             if owner is None:
                 await _copy_first(services, stop)
@@ -336,12 +336,14 @@ async def _serve(
 
 
 def _connect(
+    engine: Engine,
     services: Services,
     server: "GrpcioServer | LeanServer",
     owner: "Owner | None",
     hand_over: Callable[[], None],
 ) -> None:
     """Give services what only the edges know and can do."""
+    services.background.foreground_count = lambda: server.calls_begun + engine.store.log.end
     if isinstance(server, LeanServer):
         services.transport_view.transport = server.figures
     if owner is not None:
@@ -425,6 +427,7 @@ def _page(engine: Engine, services: Services, pump: Pump, config: Config) -> Pag
             services.transport_view.transport(),
             config.metrics.subscriptions_max,
             services.transport_view.replication(),
+            services.background,
         )
         page = render(engine, edges)
         return page if services.shards is None else services.shards.page(page)
@@ -439,7 +442,7 @@ def _metrics(
         return services.health.serving
 
     troubles, sockets = engine.conditions.lines, given.sockets.get(METRICS, ())
-    return MetricsEndpoint(config.metrics, page, ready, troubles, sockets)
+    return MetricsEndpoint(config.metrics, page, ready, troubles, sockets, services.background)
 
 
 def _server(methods: MethodTable, config: Config) -> "GrpcioServer | LeanServer":

@@ -7,7 +7,7 @@ from copy import deepcopy
 from latermq_broker.engine.catalog.group_progress import GroupProgress
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.lag import Lag, lag_of
-from latermq_broker.engine.state.model import DeadFilter, DeadLetter
+from latermq_broker.engine.state.model import DeadFilter, DeadLetter, PendingFilter
 from support.index_contents import indexed
 from support.recount import leased
 
@@ -120,3 +120,9 @@ def newest_letter(engine: Engine, group: str, message_id: str) -> DeadLetter:
     filter = DeadFilter(message_ids=frozenset({message_id}), state=None)
     [letter] = engine.dead.scan(group, filter, count_max=1, newest_first=True).letters
     return letter
+
+
+def waits_of(engine: Engine, message_id: str) -> list[str]:
+    """Find the ids under which a message waits."""
+    walk = engine.pending.walk(PendingFilter())
+    return engine.pending.search(message_id, walk, 1_000)

@@ -71,6 +71,7 @@ class V1Rig(EngineRig):
         self.committer = RigCommitter(self)
         self.loop = asyncio.new_event_loop()
         services = self.loop.run_until_complete(self._assemble())
+        self.background = services.background
         self.methods: Any = services.methods
         self.sessions = services.sessions
         self.transport_view = services.transport_view

@@ -119,8 +119,10 @@ class CatalogueSource:
             self._has(request.shard, self._number)
             caller.call.on_cancel(lambda: self._leaves(request.shard))
             wait_s = min(max(request.wait_ms, 0), WAIT_MS_MAX) / 1_000
+            caller.lasting.rest()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), wait_s)
+            await caller.lasting.turn()
             self._look()
             if request.version == self.version:
                 self._has(request.shard, self._number)

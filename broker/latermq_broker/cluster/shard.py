@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
+from latermq_broker.background.jobs import Background
 from latermq_broker.cluster.catalogue_changes import (
     ALTER_TOPIC,
     CHANGES,
@@ -155,7 +156,9 @@ class Shard:
         self._require_own(shard, call, "where the handle's message is")
         return own
 
-    def around(self, methods: MethodTable, sessions: Sessions) -> MethodTable:
+    def around(
+        self, methods: MethodTable, sessions: Sessions, background: Background
+    ) -> MethodTable:
         """Give the methods, those that may be another shard's to answer sent on to it."""
         self._sessions = sessions
         forwarding, source = self._forwarding, self._source
@@ -177,7 +180,7 @@ class Shard:
                 table[path_of(rpc)] = forwarding.always(FIRST, methods[path_of(rpc)], rpc)
         copying = NotTheSource() if source is None else ForShards(source, self._config.auth)
         handlers = (self, copying)
-        table |= methods_of(cluster_pb2.DESCRIPTOR.services_by_name[CLUSTER], handlers)
+        table |= methods_of(cluster_pb2.DESCRIPTOR.services_by_name[CLUSTER], handlers, background)
         return table
 
     def describe_cluster(

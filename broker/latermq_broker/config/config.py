@@ -10,6 +10,7 @@ from pathlib import Path
 
 from latermq_broker.config.addresses import http_url, listen_address
 from latermq_broker.config.auth import AuthConfig
+from latermq_broker.config.background import BackgroundConfig
 from latermq_broker.config.cluster import ClusterConfig
 from latermq_broker.config.core_bounds import NO_SETTING, ScanBounds, StoreBounds
 from latermq_broker.config.number_bounds import check_maxima, check_minima
@@ -372,6 +373,7 @@ class Config:
     auth: AuthConfig = field(default_factory=AuthConfig)
     log: LogConfig = field(default_factory=LogConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
+    background: BackgroundConfig = field(default_factory=BackgroundConfig)
     admin: AdminConfig = field(default_factory=AdminConfig)
     store: StoreConfig = field(default_factory=StoreConfig)
     delivery: DeliveryConfig = field(default_factory=DeliveryConfig)

@@ -9,12 +9,14 @@ import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from latermq_broker.background.jobs import Background
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.conditions import Part
 from latermq_broker.engine.state.figures import Histogram
 from latermq_broker.engine.views.overview import Overview
 from latermq_broker.observability.exposition import (
     Family,
+    column,
     histogram_lines,
     label_text,
     sample,
@@ -39,6 +41,31 @@ BEHIND: Final = Family(
     "latermq_schedules_behind",
     "gauge",
     "Schedules whose next tick is later than their calendar says: the clock was ahead for a while.",
+)
+BACKGROUND_OPEN: Final = Family(
+    "latermq_background_open",
+    "gauge",
+    "Calls that last, and lasting work of the broker's own, begun and not ended.",
+)
+BACKGROUND_WAITING: Final = Family(
+    "latermq_background_waiting",
+    "gauge",
+    "Those that wait for their turn, or until fewer lasting calls of their user run.",
+)
+BACKGROUND_REFUSED: Final = Family(
+    "latermq_background_refused_total",
+    "counter",
+    "Lasting calls refused because their user had as many open as may run and wait.",
+)
+BACKGROUND_WAIT: Final = Family(
+    "latermq_background_wait_seconds",
+    "histogram",
+    "How long lasting work waited for each of its turns, by kind.",
+)
+BACKGROUND_USED: Final = Family(
+    "latermq_background_seconds_total",
+    "counter",
+    "Time of the event loop that lasting work took, by kind.",
 )
 LOG_LEFT_OUT: Final = Family(
     "latermq_log_lines_left_out_total",
@@ -298,6 +325,7 @@ class Edges(NamedTuple):
     transport: TransportFigures | None = None
     subscriptions_max: int = 1_000
     replication: ReplicationFigures | None = None
+    background: Background | None = None
 
 
 def render(engine: Engine, edges: Edges) -> Iterator[str]:
@@ -320,6 +348,8 @@ def render(engine: Engine, edges: Edges) -> Iterator[str]:
         yield _unusual(edges.transport.others)
     if edges.replication is not None:
         yield replication_page(edges.replication)
+    if edges.background is not None:
+        yield _background(edges.background)
     yield from group_page(engine, edges.now_ms, edges.subscriptions_max)
 
 
@@ -392,6 +422,22 @@ def _transport(seen: TransportFigures) -> Iterator[tuple[Family, float]]:
         Family("latermq_connections_total", "counter", "Connections that were taken."),
         seen.connections,
     )
+
+
+def _background(seen: Background) -> str:
+    fair, figures = seen.fair, sorted(seen.figures.items())
+    kinds = [label_text({"kind": kind}) for kind, _ in figures]
+    waits = [histogram_lines(BACKGROUND_WAIT.name, label, each.wait_ms)
+             for label, (_, each) in zip(kinds, figures, strict=True)]  # fmt: skip
+    return "".join((
+        _families([
+            (BACKGROUND_OPEN, fair.begun_count),
+            (BACKGROUND_WAITING, fair.waiting_count),
+            (BACKGROUND_REFUSED, fair.refused_count),
+        ]),
+        BACKGROUND_WAIT.head(), *waits,
+        column(BACKGROUND_USED, kinds, (each.used_ns / 1e9 for _, each in figures)),
+    ))  # fmt: skip
 
 
 def _unusual(others: Mapping[tuple[str, str], int]) -> str:

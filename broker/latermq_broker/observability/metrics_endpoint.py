@@ -17,6 +17,7 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Self
 
+from latermq_broker.background.jobs import SCRAPE, Background, in_turns
 from latermq_broker.config.addresses import listen_address
 from latermq_broker.config.config import MetricsConfig
 from latermq_broker.errors import ConfigError
@@ -37,10 +38,11 @@ class MetricsEndpoint:
     """Answers for the page while it is entered, where `metrics.listen` says; nowhere without that.
 
     Args:
-        page: its pieces; other work has its turn between two of them.
+        page: its pieces; the loop may do other work between two of them.
         ready: whether calls are served.
         troubles: what is out of order, a line each.
         sockets: bound to the address already; none: it is bound here.
+        background: gives a page with many pieces its turns; None: it is made in one go.
     """
 
     def __init__(
@@ -50,12 +52,14 @@ class MetricsEndpoint:
         ready: Callable[[], bool],
         troubles: Callable[[], list[str]] = list,
         sockets: Sequence[socket.socket] = (),
+        background: Background | None = None,
     ) -> None:
         self._config = config
         self._page = page
         self._ready = ready
         self._troubles = troubles
         self._given = sockets
+        self._background = background
         self._servers: list[asyncio.Server] = []
         self._open: set[asyncio.Task[None]] = set()
         self.address = ""  # HOST:PORT as bound
@@ -124,6 +128,9 @@ class MetricsEndpoint:
         finally:
             writer.close()
 
+    def _text(self, *, openmetrics: bool) -> Iterator[str]:
+        return as_openmetrics(self._page()) if openmetrics else self._page()
+
     async def _answer(self, head: bytes) -> bytes:
         words = head.split(b"\r\n", 1)[0].split(b" ")
         if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
@@ -142,18 +149,14 @@ class MetricsEndpoint:
                 return _response("200 OK", f"ready\n{said}", body=body)
             return _response("503 Service Unavailable", f"not serving\n{said}", body=body)
         openmetrics = OPEN_ACCEPT in head.lower()
-        pieces: list[str] = []
         try:
-            page = self._page()
-            for piece in as_openmetrics(page) if openmetrics else page:
-                pieces.append(piece)
-                await asyncio.sleep(0)
+            text = await in_turns(
+                self._background, SCRAPE, lambda: self._text(openmetrics=openmetrics)
+            )
         except Exception:
             log.exception("metrics failed")
             return _response("500 Internal Server Error", "see the broker's log\n")
-        return _response(
-            "200 OK", "".join(pieces), OPEN_TYPE if openmetrics else PLAIN_TYPE, body=body
-        )
+        return _response("200 OK", text, OPEN_TYPE if openmetrics else PLAIN_TYPE, body=body)
 
 
 def _response(

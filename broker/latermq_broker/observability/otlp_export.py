@@ -15,6 +15,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from typing import Final, Self
 
+from latermq_broker.background.jobs import EXPORT, Background, in_turns
 from latermq_broker.config.config import MetricsConfig
 from latermq_broker.errors import ConfigError
 from latermq_broker.observability.metrics_endpoint import Page
@@ -34,12 +35,16 @@ class OtlpExport:
     Args:
         page: as `MetricsEndpoint` has it.
         name: of the broker, which tells its series from others'.
+        background: gives the page its turns.
     """
 
-    def __init__(self, config: MetricsConfig, page: Page, name: str) -> None:
+    def __init__(
+        self, config: MetricsConfig, page: Page, name: str, background: Background
+    ) -> None:
         self._config = config
         self._page = page
         self._name = name
+        self._background = background
         self._sender: asyncio.subprocess.Process | None = None
         self._task: asyncio.Task[None] | None = None
         self._trouble = ""  # the last that was logged; "": it goes
@@ -76,10 +81,7 @@ class OtlpExport:
 
     async def _export(self) -> str:
         """Send a page; return why it did not get there, "" when it did."""
-        pieces: list[bytes] = []
-        for piece in self._page():
-            pieces.append(piece.encode())
-            await asyncio.sleep(0)
+        text = await in_turns(self._background, EXPORT, self._page)
         sender = self._sender
         if sender is None:
             sender = self._sender = await asyncio.create_subprocess_exec(
@@ -89,7 +91,7 @@ class OtlpExport:
         assert sender.stdin is not None
         assert sender.stdout is not None
         async with asyncio.timeout(ANSWER_S_MAX):
-            sender.stdin.write(frame(b"".join(pieces)))
+            sender.stdin.write(frame(text.encode()))
             await sender.stdin.drain()
             line = await sender.stdout.readuntil(b"\n")
         return line.decode().strip()

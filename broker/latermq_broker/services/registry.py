@@ -10,6 +10,7 @@ from typing import Any, Final, NoReturn
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from latermq_broker.background.jobs import Background
 from latermq_broker.catalog.shares import Shares
 from latermq_broker.config.config import Config
 from latermq_broker.engine.engine import Engine
@@ -92,6 +93,7 @@ class Services:
     health: HealthService
     sessions: Sessions
     reconnects: Reconnects
+    background: Background
     on_second: Callable[[], None]
     shards: Shards | None
     guard: Guard | None  # None: nobody is asked for a name
@@ -110,6 +112,7 @@ def assemble(
     shares = Shares(config.auth)
     sessions = Sessions(config.server, shares, engine.renews_for)
     rooms = Rooms(engine, committer, sessions, config)
+    background = Background(config.background)
     subscriptions = LiteSubscriptions(config.lite, shares)
     receive = ReceiveService(rooms, subscriptions)
     lite = LiteService(rooms, subscriptions, receive.serve, receive.outlived)
@@ -128,21 +131,14 @@ def assemble(
         heartbeat.expire_silent()
         lite.on_second()
         transactions.check_orphans()
+        background.on_second(committer.now_ms())
         if shards is not None:
             shards.on_second()
 
     served: dict[str, tuple[object, ...]] = {
         MESSAGING: (
-            RouteService(rooms, shards),
-            TelemetryService(*rooms, replies),
-            heartbeat,
-            send,
-            receive,
-            lite,
-            AckService(rooms),
-            transactions,
-            RecallService(rooms, shards),
-            offsets,
+            RouteService(rooms, shards), TelemetryService(*rooms, replies), heartbeat, send,
+            receive, lite, AckService(rooms), transactions, RecallService(rooms, shards), offsets,
         ),
         **_v1(rooms, transport_view, reconnects, subscriptions, shards),
         ADMIN: (
@@ -150,10 +146,11 @@ def assemble(
             AdminGroups(rooms, subscriptions),
             AdminMessages(rooms, send, replies),
         ),
-    }
-    methods = _table(served, config) | health.methods() | ReflectionService(names).methods()
+    }  # fmt: skip
+    standard = health.methods() | ReflectionService(names).methods()
+    methods = _table(served, config, background) | standard
     if shards is not None:
-        methods = shards.around(methods, sessions)
+        methods = shards.around(methods, sessions, background)
     methods = methods if guard is None else guard.guarded(methods, descriptors)
     return Services(
         methods=methods,
@@ -163,6 +160,7 @@ def assemble(
         health=health,
         sessions=sessions,
         reconnects=reconnects,
+        background=background,
         on_second=on_second,
         shards=shards,
         guard=guard,
@@ -203,11 +201,13 @@ def _guard(rooms: Rooms) -> Guard:
     )
 
 
-def _table(served: Mapping[str, Sequence[object]], config: Config) -> MethodTable:
+def _table(
+    served: Mapping[str, Sequence[object]], config: Config, background: Background
+) -> MethodTable:
     """Make one table in which every RPC is, and those that are not for everybody are refused."""
     methods: MethodTable = {}
     for descriptor in _descriptors(FILES):
-        methods |= methods_of(descriptor, served[f"/{descriptor.full_name}"])
+        methods |= methods_of(descriptor, served[f"/{descriptor.full_name}"], background)
         for rpc in descriptor.methods:
             path = path_of(rpc)
             assert path in methods, f"nobody serves {path}"

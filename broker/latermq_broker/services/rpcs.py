@@ -9,7 +9,7 @@ What such a method may do is in `answers`. Beside it, where an RPC needs them, s
     parsed_telemetry(commands, call)       a stream for who has parsed what the client sends
 
 Whether a method streams, and what it takes and gives, the descriptor says; what it needs of memory
-is its row of `NEEDS`, which rights it needs its row in `auth/access_rules.py`.
+and whether it lasts is its row of `NEEDS`, which rights it needs its row in `auth/access_rules.py`.
 """
 
 import re
@@ -20,8 +20,10 @@ from typing import Any, Final
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from latermq_broker.background.jobs import Background
 from latermq_broker.services.admin import admin_messages
 from latermq_broker.services.call.answers import (
+    ADMIN,
     MESSAGING,
     reader,
     refusal_of,
@@ -29,6 +31,7 @@ from latermq_broker.services.call.answers import (
     unary,
 )
 from latermq_broker.services.call.handler import Method, MethodTable
+from latermq_broker.services.call.lasting import lasting, lasting_stream
 from latermq_broker.services.v1 import (
     v1_backups,
     v1_dead_letters,
@@ -48,31 +51,55 @@ class Needs:
     large: bool = False
     small: bool = False
     reply_bytes: int = 0
+    lasting: bool = False  # answered in turns of the background; its kind there is the RPC's name
+
+
+LASTING: Final = Needs(lasting=True)
+
+
+def _listing(bytes_max: int) -> Needs:
+    return Needs(reply_bytes=bytes_max, lasting=True)
 
 
 NEEDS: Final[Mapping[str, Needs]] = {
     f"{MESSAGING}/SendMessage": Needs(large=True),
     f"{MESSAGING}/ReceiveMessage": Needs(small=True),
     f"{MESSAGING}/PullMessage": Needs(small=True),
-    "/apache.rocketmq.v2.Admin/QueryMessage": Needs(reply_bytes=admin_messages.REPLY_BYTES_MAX),
-    "/latermq.v1.DeadLetters/ListDeadLetters": Needs(reply_bytes=v1_dead_letters.PAGE_BYTES_MAX),
-    "/latermq.v1.DeadLetters/GetDeadLetter": Needs(reply_bytes=v1_dead_letters.PAGE_BYTES_MAX),
-    "/latermq.v1.Messages/FindMessages": Needs(reply_bytes=v1_messages.PAGE_BYTES_MAX),
-    "/latermq.v1.Messages/DescribeMessage": Needs(reply_bytes=v1_messages.LIVES_BYTES_MAX),
-    "/latermq.v1.Pending/ListPending": Needs(reply_bytes=v1_pending.PAGE_BYTES),
-    "/latermq.v1.Queues/DescribeQueues": Needs(reply_bytes=v1_queues.PAGE_BYTES_MAX),
-    "/latermq.v1.Backups/ReadLog": Needs(reply_bytes=v1_backups.SLICE_BYTES),
-    "/latermq.v1.Queues/ReadQueue": Needs(reply_bytes=v1_queues.PAGE_BYTES_MAX),
+    f"{ADMIN}/QueryMessage": Needs(reply_bytes=admin_messages.REPLY_BYTES_MAX, lasting=True),
+    "/latermq.v1.Backups/ReadLog": Needs(reply_bytes=v1_backups.SLICE_BYTES, lasting=True),
+    "/latermq.v1.Clients/GetClient": LASTING,
+    "/latermq.v1.Clients/KickClient": LASTING,
+    "/latermq.v1.Clients/ListClients": LASTING,
+    "/latermq.v1.Cluster/CopyCatalogue": LASTING,
+    "/latermq.v1.DeadLetters/DropDeadLetters": LASTING,
+    "/latermq.v1.DeadLetters/GetDeadLetter": _listing(v1_dead_letters.PAGE_BYTES_MAX),
+    "/latermq.v1.DeadLetters/ListDeadLetters": _listing(v1_dead_letters.PAGE_BYTES_MAX),
+    "/latermq.v1.DeadLetters/RedriveDeadLetters": LASTING,
+    "/latermq.v1.Groups/ListGroups": LASTING,
+    "/latermq.v1.Messages/DescribeMessage": _listing(v1_messages.LIVES_BYTES_MAX),
+    "/latermq.v1.Messages/FindMessages": _listing(v1_messages.PAGE_BYTES_MAX),
+    "/latermq.v1.Pending/CancelPending": LASTING,
+    "/latermq.v1.Pending/CommitPending": LASTING,
+    "/latermq.v1.Pending/CountPending": LASTING,
+    "/latermq.v1.Pending/ExpeditePending": LASTING,
+    "/latermq.v1.Pending/ListPending": _listing(v1_pending.PAGE_BYTES),
+    "/latermq.v1.Pending/PostponePending": LASTING,
+    "/latermq.v1.Queues/DescribeQueues": _listing(v1_queues.PAGE_BYTES_MAX),
+    "/latermq.v1.Queues/ReadQueue": _listing(v1_queues.PAGE_BYTES_MAX),
+    "/latermq.v1.Topics/ListTopics": LASTING,
 }
 _NONE: Final = Needs()
 
 
-def methods_of(service: Any, handlers: Sequence[object]) -> MethodTable:
+def methods_of(
+    service: Any, handlers: Sequence[object], background: Background | None = None
+) -> MethodTable:
     """List the methods of a service whose RPCs the handlers answer.
 
     Args:
         service: its descriptor.
         handlers: no two of them answer one RPC.
+        background: gives calls that last their turns; None: none of these RPCs does.
     """
     table: MethodTable = {}
     for rpc in service.methods:
@@ -80,7 +107,7 @@ def methods_of(service: Any, handlers: Sequence[object]) -> MethodTable:
         answering = [handler for handler in handlers if hasattr(handler, name)]
         assert len(answering) <= 1, f"two answer {rpc.full_name}"
         for handler in answering:
-            table[path_of(rpc)] = _method(rpc, handler, name)
+            table[path_of(rpc)] = _method(rpc, handler, name, background)
     return table
 
 
@@ -94,7 +121,7 @@ def name_of(rpc: Any) -> str:
     return _CAPITAL.sub("_", rpc.name).lower()
 
 
-def _method(rpc: Any, handler: object, name: str) -> Method:
+def _method(rpc: Any, handler: object, name: str, background: Background | None) -> Method:
     answer = getattr(handler, name)
     if rpc.client_streaming:
         return Method.bidi_stream(answer, parsed=getattr(handler, f"parsed_{name}"))
@@ -102,13 +129,21 @@ def _method(rpc: Any, handler: object, name: str) -> Method:
     read = getattr(handler, f"read_{name}", None) or reader(GetMessageClass(rpc.input_type))
     of_a_client = path_of(rpc).startswith(MESSAGING)
     own = getattr(handler, f"refuse_{name}", None)
+    reply_bytes = needs.reply_bytes
+    if needs.lasting:
+        assert background is not None, f"{rpc.full_name} lasts"
+        if rpc.server_streaming:
+            answer = lasting_stream(background, rpc.name, answer)
+        else:
+            answer = lasting(background, rpc.name, answer, reply_bytes)
+            reply_bytes = 0  # not before its turn: calls that wait would take it from others
     if rpc.server_streaming:
         return server_stream(
             read,
             answer,
             own or _only_element(rpc),
             client_id_required=of_a_client,
-            reply_bytes=needs.reply_bytes,
+            reply_bytes=reply_bytes,
             small=needs.small,
         )
     return unary(
@@ -117,7 +152,7 @@ def _method(rpc: Any, handler: object, name: str) -> Method:
         own or _status_alone(rpc),
         client_id_required=of_a_client,
         large=needs.large,
-        reply_bytes=needs.reply_bytes,
+        reply_bytes=reply_bytes,
     )
 
 

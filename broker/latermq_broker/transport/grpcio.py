@@ -217,6 +217,7 @@ class GrpcioServer:
     def __init__(self, methods: MethodTable, config: ServerConfig) -> None:
         self._host, self._port = listen_address("server.listen", config.listen)
         self.replies = _UnheardReplies()
+        self.calls_begun = 0  # since the start
         self._server = grpc.aio.server(
             handlers=(_Methods(methods, self),),
             maximum_concurrent_rpcs=config.calls_max,
@@ -275,6 +276,7 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]
             return None
 
         def call(context: Any) -> GrpcioCall:
+            self._server.calls_begun += 1
             return GrpcioCall(path, context, self._server.address, self._server.replies)
 
         if method.admit is not None:

@@ -120,6 +120,11 @@ class LeanServer:
         return self._listener.address
 
     @property
+    def calls_begun(self) -> int:
+        """Count the calls begun since the start."""
+        return self._shared.counts.calls
+
+    @property
     def calls(self) -> int:
         """Count the calls open now, on all connections."""
         return self._shared.calls

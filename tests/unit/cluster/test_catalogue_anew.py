@@ -5,10 +5,9 @@ from pathlib import Path
 from latermq_broker.catalog.catalog import TopicTimes, TopicType
 from latermq_broker.cluster.catalogue_copy import CatalogueCopy
 from latermq_broker.cluster.catalogue_source import CatalogueSource
-from latermq_broker.services.call.answers import Caller
 from support.engine_rig import START_MS, EngineRig
-from support.fake_call import FakeCall
 from support.fake_committer import FakeCommitter
+from support.lasting_call import answered
 
 
 def source_of(rig: EngineRig, directory: Path) -> CatalogueSource:
@@ -19,7 +18,7 @@ def source_of(rig: EngineRig, directory: Path) -> CatalogueSource:
 
 
 async def copied(copy: CatalogueCopy, source: CatalogueSource) -> None:
-    assert await copy.take(await source.copy_catalogue(copy.request(), Caller("", FakeCall())))
+    assert await copy.take(await answered(source.copy_catalogue, copy.request()))
 
 
 def times(rig: EngineRig) -> TopicTimes:

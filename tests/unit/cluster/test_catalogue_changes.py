@@ -17,12 +17,11 @@ from latermq_broker.cluster.catalogue_copy import CatalogueCopy
 from latermq_broker.cluster.catalogue_file import add_to_memory, read_memory, write_memory
 from latermq_broker.cluster.catalogue_source import CatalogueSource
 from latermq_broker.errors import BadRequestError, StoreUnusableError
-from latermq_broker.services.call.answers import Caller
 from latermq_broker.store.directory import CATALOGUE_NAME
 from latermq_proto.latermq.v1 import cluster_pb2
 from support.engine_rig import START_MS, EngineRig
-from support.fake_call import FakeCall
 from support.fake_committer import FakeCommitter
+from support.lasting_call import answered
 
 
 class Pair:
@@ -51,7 +50,7 @@ class Pair:
     async def copied(self) -> cluster_pb2.CopyCatalogueResponse:
         request = self.copy.request()
         request.wait_ms = 0
-        answer = await self.source.copy_catalogue(request, Caller("", FakeCall()))
+        answer = await answered(self.source.copy_catalogue, request)
         assert await self.copy.take(answer)
         return answer
 
@@ -276,7 +275,7 @@ async def test_no_shard_that_there_is_not_copies(tmp_path: Path, shard: int) -> 
     pair = Pair(tmp_path)
     request = cluster_pb2.CopyCatalogueRequest(shard=shard, version=pair.source.version)
     with pytest.raises(BadRequestError, match="there is no shard"):
-        await pair.source.copy_catalogue(request, Caller("", FakeCall()))
+        await answered(pair.source.copy_catalogue, request)
     assert set(pair.source._shards) == {1}
     pair.close()
 
@@ -289,7 +288,7 @@ async def test_a_version_that_never_was_is_answered_with_everything(
     pair.make(pair.first, "one")
     life, _, _ = pair.source.version.rpartition(".")
     request = cluster_pb2.CopyCatalogueRequest(shard=1, version=f"{life}.{number}", changes=True)
-    answer = await pair.source.copy_catalogue(request, Caller("", FakeCall()))
+    answer = await answered(pair.source.copy_catalogue, request)
     assert (answer.changes, len(answer.groups)) == (False, 1)
     pair.close()
 
@@ -302,7 +301,7 @@ async def test_who_drains_has_nobody_wait_though_something_changes(tmp_path: Pat
     await pair.copied()
     request = pair.copy.request()
     assert request.wait_ms >= 10_000
-    call = pair.source.copy_catalogue(request, Caller("", FakeCall()))
+    call = answered(pair.source.copy_catalogue, request)
     answer = await asyncio.wait_for(call, 5.0)
     assert answer.version == request.version
     pair.close()

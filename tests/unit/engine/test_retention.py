@@ -11,6 +11,7 @@ from latermq_broker.errors import CorruptRecordError
 from latermq_broker.store.offline.inspect import scan_directory, verify_directory
 from latermq_broker.store.records.record import RecordType
 from latermq_broker.store.records.retention_records import decode_drop
+from support.engine_facts import waits_of
 from support.engine_rig import EngineRig, short_store
 from support.memory_files import MemoryFiles, lose_checkpoints
 from support.mended import repair_log
@@ -151,7 +152,7 @@ def test_delayed_messages_are_rolled_forward_and_come_on_time() -> None:
     assert [item.stored_ms for item in items] == [items[0].stored_ms] * 2
     assert items[0].stored_ms <= sent_ms
     assert {item.pending_id for item in items} == pending_ids  # producers keep them
-    assert set(rig.engine.pending.search("also")[0]) < pending_ids
+    assert set(waits_of(rig.engine, "also")) < pending_ids
     restarted(rig)
     rig.engine.pending.postpone(items[0].pending_id, rig.now_ms + 25 * HOUR_MS, rig.now_ms)
     fill(rig)

@@ -10,7 +10,7 @@ from latermq_broker.delivery.leases.shared import DeliveryKey
 from latermq_broker.engine.state.model import DeadFilter, Failure, Outgoing, TopicType
 from latermq_broker.engine.views.message_life import LifeState
 from latermq_broker.errors import MessageNotFoundError, StoreFullError
-from support.engine_facts import newest_letter
+from support.engine_facts import newest_letter, waits_of
 from support.engine_rig import EngineRig, until_full
 from support.memory_files import MemoryFiles
 
@@ -108,7 +108,7 @@ def test_of_two_ids_with_one_hash_the_right_one_is_meant() -> None:
     rig = EngineRig()
     stored = Outgoing(topic="orders", rest=b"", sys=b"\x1a\x05other", message_id="wanted")
     rig.engine.send([stored._replace(deliver_at_ms=rig.now_ms + 500), stored], rig.now_ms)
-    assert rig.engine.pending.search("wanted")[0] == []
+    assert waits_of(rig.engine, "wanted") == []
     with pytest.raises(MessageNotFoundError):
         rig.engine.pending.cancel("wanted", rig.now_ms)
     rig.engine.forward("billing", rig.receive()[0].handle, rig.now_ms)

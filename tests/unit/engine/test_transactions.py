@@ -18,6 +18,7 @@ from latermq_broker.errors import (
     TooManyRequestsError,
     TopicNotFoundError,
 )
+from support.engine_facts import waits_of
 from support.engine_rig import EngineRig
 from support.recount import check_uses
 
@@ -265,7 +266,7 @@ def test_pages_of_halves_have_no_gap() -> None:
         if not token:
             break
     assert sorted(seen) == [f"m-{n}" for n in range(7)]
-    assert rig.engine.pending.search("m-3")[0] == [
+    assert waits_of(rig.engine, "m-3") == [
         one.pending_id for one in rig.halves() if one.sys == b"m-3"
     ]
 

@@ -32,10 +32,10 @@ from latermq_broker.engine.views.pending_place import (
     by_time,
     parse_id,
     parse_token,
-    token_of,
     waits_of_group,
     where_now,
 )
+from latermq_broker.engine.views.pending_walk import AHEAD_MAX, PendingWalk
 from latermq_broker.errors import (
     BadRequestError,
     CorruptRecordError,
@@ -86,17 +86,31 @@ class PendingView:
 
         Raises BadRequestError for a token that is not ours.
         """
-        filter = _by_classic_name(filter)
-        place = parse_token(token)
+        walk = self.walk(filter, token, page_size + 1)
         scan_max = self._bounds.page_entries_max if scan_max is None else scan_max
+        return self.items(walk, page_size, scan_max), walk.token
+
+    def walk(
+        self, filter: PendingFilter, token: str = "", ahead_max: int = AHEAD_MAX
+    ) -> PendingWalk:
+        """Begin to go through what waits, from a page's token on; see `PendingWalk`.
+
+        Raises BadRequestError for a token that is not ours.
+        """
+        place = parse_token(token)
+        return PendingWalk(_by_classic_name(filter), place, self._in_order, self._state, ahead_max)
+
+    def items(self, walk: PendingWalk, count_max: int, scan_max: int) -> list[PendingItem]:
+        """List the next items of a walk; `scan_max` bounds the entries looked at."""
+        filter = walk.filter
         items: list[PendingItem] = []
-        for looked, (row, waiting) in enumerate(self._in_order(filter, place)):
-            if len(items) >= page_size or looked >= scan_max:
-                return items, token_of(place)
-            place = row, waiting
+        for _ in range(scan_max):
+            if len(items) >= count_max or (entry := walk.take()) is None:
+                break
+            row, waiting = entry
             if filter.due_before_ms and waiting[0] >= filter.due_before_ms:
                 if by_time(row):
-                    break
+                    walk.end()
                 continue
             where = self._key(waiting)
             if where is None or not _matches(where, filter):
@@ -104,7 +118,7 @@ class PendingView:
             item = self._item(waiting, where)
             if item is not None and filter.delay_level in (0, item.delay_level):
                 items.append(item)
-        return items, ""
+        return items
 
     def count(self, filter: PendingFilter) -> list[PendingCount]:
         """Count per kind, topic and group, from counters.
@@ -138,20 +152,14 @@ class PendingView:
             for key, each in sorted(counts.items(), key=itemgetter(0))
         ]  # fmt: skip
 
-    def search(
-        self, message_id: str, token: str = "", *, scan_max: int | None = None
-    ) -> tuple[list[str], str]:
-        """Find (ids under which a message waits, the token to search on with; "" at the end)."""
-        place = parse_token(token)
-        scan_max = self._bounds.page_entries_max if scan_max is None else scan_max
-        pending_ids: list[str] = []
-        for looked, (row, waiting) in enumerate(self._in_order(PendingFilter(), place)):
-            if looked >= scan_max:
-                return pending_ids, token_of(place)
-            place = row, waiting
-            if self._is(message_id, waiting):
-                pending_ids.append(_pending_id(self._state, waiting))
-        return pending_ids, ""
+    def search(self, message_id: str, walk: PendingWalk, scan_max: int) -> list[str]:
+        """Find ids under which a message waits among the next entries of a walk."""
+        entries = (walk.take() for _ in range(scan_max))
+        return [
+            _pending_id(self._state, entry[1])
+            for entry in entries
+            if entry is not None and _is(self._state, message_id, entry[1])
+        ]
 
     def cancel(self, pending_id: str, now_ms: int, *, topic: str = "") -> PendingItem:
         """Cancel what waits: a delayed message is never delivered; a retry is done for its group; a
@@ -163,7 +171,7 @@ class PendingView:
         if topic not in ("", item.topic):
             raise MessageNotFoundError(f"nothing waits under {pending_id} for topic {topic}")
         if waiting[1] == 0:
-            self._journal.write(RecordType.TIMER, self._timer(waiting, 0), now_ms)
+            self._journal.write(RecordType.TIMER, _timer(self._state, waiting, 0), now_ms)
         elif waiting[1] == 2:
             self._transactions.roll_back(_half(self._state, waiting), CAUSE_OPERATOR, now_ms)
         else:
@@ -197,7 +205,7 @@ class PendingView:
     def _move(self, pending_id: str, due_ms: int, now_ms: int) -> PendingItem:
         waiting, item = self._find(pending_id)
         if waiting[1] == 0:
-            self._journal.write(RecordType.TIMER, self._timer(waiting, due_ms), now_ms)
+            self._journal.write(RecordType.TIMER, _timer(self._state, waiting, due_ms), now_ms)
             return item
         if waiting[1] == 2:
             raise PreconditionFailedError(
@@ -214,11 +222,6 @@ class PendingView:
         elif wait_ms:
             raise PreconditionFailedError(f"{pending_id} is due already")
         return item
-
-    def _timer(self, waiting: Waiting, due_ms: int) -> TimerPayload:
-        record = self._state.read(waiting[2])
-        topic_id = decode_message_head(record.payload).topic_id
-        return TimerPayload(waiting[2], waiting[0], due_ms, topic_id, record.length)
 
     def _in_order(self, filter: PendingFilter, place: PageCursor) -> Iterator[tuple[int, Waiting]]:
         """Yield what comes behind that place: (row, waiting), see PageCursor."""
@@ -390,17 +393,24 @@ class PendingView:
 
     def _by_message_id(self, message_id: str) -> Waiting | None:
         waits = islice(self._in_order(PendingFilter(), START), self._bounds.page_entries_max)
-        matches = [waiting for _, waiting in waits if self._is(message_id, waiting)]
+        matches = [waiting for _, waiting in waits if _is(self._state, message_id, waiting)]
         if len(matches) > 1:
             raise BadRequestError(f"{len(matches)} waits belong to message {message_id}: name one")
         return matches[0] if matches else None
 
-    def _is(self, message_id: str, waiting: Waiting) -> bool:
-        """Tell whether it is that message that waits; one whose record is damaged is not."""
-        try:
-            return has_id(self._state.read(_position(self._state, waiting)), message_id)
-        except CorruptRecordError:
-            return False
+
+def _timer(state: EngineState, waiting: Waiting, due_ms: int) -> TimerPayload:
+    record = state.read(waiting[2])
+    topic_id = decode_message_head(record.payload).topic_id
+    return TimerPayload(waiting[2], waiting[0], due_ms, topic_id, record.length)
+
+
+def _is(state: EngineState, message_id: str, waiting: Waiting) -> bool:
+    """Tell whether it is that message that waits; one whose record is damaged is not."""
+    try:
+        return has_id(state.read(_position(state, waiting)), message_id)
+    except CorruptRecordError:
+        return False
 
 
 def _due_ms(state: EngineState, delivery: Delivery) -> int:

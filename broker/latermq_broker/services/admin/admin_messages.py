@@ -1,6 +1,5 @@
 """Admin RPCs about messages, and those that ask a client. Protocol: admin.proto."""
 
-import asyncio
 from collections.abc import Iterator
 from secrets import token_hex
 from typing import Final
@@ -55,8 +54,8 @@ class AdminMessages:
         response = admin_pb2.ListMessageResponse(status=ok_status(), scroll_id=request.scroll_id)
         size = 0
         for hit in self._each(request, topic, begin_ms, end_ms):
+            await caller.lasting.turn()
             if hit is None:  # looked at much, and there is more
-                await asyncio.sleep(0)
                 if caller.call.cancelled:
                     break
                 continue

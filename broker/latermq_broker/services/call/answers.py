@@ -22,6 +22,7 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
+from latermq_broker.background.jobs import Job
 from latermq_broker.deferred import Later
 from latermq_broker.errors import (
     BadRequestError,
@@ -59,14 +60,25 @@ Encoded: TypeAlias = Message | bytes
 
 
 class Caller:
-    """Who asks: the client id (`""` only where none is required), the call, the request's bytes."""
+    """Who asks: the client id (`""` only where none is required), the call, the request's bytes.
 
-    __slots__ = ("call", "client_id", "data")
+    Attributes:
+        job: of a call that lasts, which asks it for each turn; None: of a call answered at once.
+    """
+
+    __slots__ = ("call", "client_id", "data", "job")
 
     def __init__(self, client_id: str, call: Call, data: bytes = b"") -> None:
         self.client_id = client_id
         self.call = call
         self.data = data
+        self.job: Job | None = None
+
+    @property
+    def lasting(self) -> Job:
+        """Return the job of a call whose RPC is among the lasting ones of `NEEDS`."""
+        assert self.job is not None, f"{self.call.path} is not among the calls that last"
+        return self.job
 
 
 UnaryAnswer: TypeAlias = Encoded | Later[bytes]

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
+from latermq_broker.background.jobs import Background
 from latermq_broker.engine.state.model import Topic
 from latermq_broker.services.call.handler import Call, CallAborted, MethodTable
 from latermq_broker.services.clients.session import Sessions
@@ -56,7 +57,9 @@ class Shards(Protocol):
     def own_handle(self, handle: str, call: Call) -> str:
         """Give a handle as this shard made it. Raises ElsewhereError: it is another shard's."""
 
-    def around(self, methods: MethodTable, sessions: Sessions) -> MethodTable:
+    def around(
+        self, methods: MethodTable, sessions: Sessions, background: Background
+    ) -> MethodTable:
         """Give a table of methods that answer for the whole cluster where they must."""
 
     async def begin(self, stop: asyncio.Event) -> None:

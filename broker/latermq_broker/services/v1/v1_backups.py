@@ -1,7 +1,7 @@
 """latermq.v1 Backups: a cut of the log, and its bytes.
 
 Nobody is asked to stop, and the core knows nothing of a backup but a hold that retention respects.
-Bytes go out at a pace, a slice per turn of the loop.
+Bytes go out at a pace, in turns of the background.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from latermq_proto.latermq.v1 import backup_pb2
 from latermq_text.version import own_version
 
 KNOWN_MAX: Final = 64
-SLICE_BYTES: Final = 128 << 10  # copied in one turn of the loop
+SLICE_BYTES: Final = 128 << 10  # of one element
 PACE_DEFAULT: Final = 32 << 20  # bytes a second
 PACE_MIN: Final = 64 << 10  # slower, a slice would keep its stream for minutes
 PACE_MAX: Final = 1 << 30
@@ -96,4 +96,5 @@ class BackupsService:
             position += len(data)
             yield backup_pb2.ReadLogResponse(status=ok_status(), data=data)
             if position < request.end:
+                caller.lasting.rest()
                 await asyncio.sleep(len(data) / pace)

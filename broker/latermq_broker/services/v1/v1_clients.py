@@ -4,7 +4,6 @@ A client without settings is one too, while it holds messages: simple consumers 
 they are, and whoever held them before a restart.
 """
 
-import asyncio
 import logging
 from collections import Counter
 
@@ -49,7 +48,7 @@ class ClientsService:
         counts: Counter[str] = Counter()
         for part in self._engine.holdings.counts():
             counts.update(part)
-            await asyncio.sleep(0)
+            await caller.lasting.turn()
         known = {
             session.client_id: session
             for session in self._sessions.all()
@@ -58,7 +57,9 @@ class ClientsService:
         }
         ids = set(known)
         if request.group or request.topic:
-            ids |= await self._holders(request.group, request.topic, is_declared=bool(known))
+            ids |= await self._holders(
+                request.group, request.topic, caller, is_declared=bool(known)
+            )
         else:
             ids.update(counts)
         page, token = page_of(sorted(ids), str, request)
@@ -68,7 +69,9 @@ class ClientsService:
             next_page_token=token,
         )
 
-    async def _holders(self, group: str, topic: str, *, is_declared: bool) -> set[str]:
+    async def _holders(
+        self, group: str, topic: str, caller: Caller, *, is_declared: bool
+    ) -> set[str]:
         """Name who holds something of this group and this topic. Raises as `list_clients`."""
         catalog = self._engine.catalog
         of_group, of_topic = catalog.group(group), catalog.topic(topic)
@@ -80,7 +83,7 @@ class ClientsService:
         holders: set[str] = set()
         for part in self._engine.holdings.holders(of_group, of_topic):
             holders |= part
-            await asyncio.sleep(0)
+            await caller.lasting.turn()
         return holders
 
     def _client(self, client_id: str, held_count: int) -> client_pb2.Client:
@@ -101,7 +104,7 @@ class ClientsService:
         held: list[Held] = []
         for part in self._engine.holdings.of(_named(request.client_id)):
             held = together(held + part)
-            await asyncio.sleep(0)
+            await caller.lasting.turn()
         session = self._sessions.get(request.client_id)
         if session is None and not held:
             raise _unknown(request.client_id)
@@ -137,6 +140,7 @@ class ClientsService:
         for part in self._engine.holdings.release(client_id, self._committer.now_ms()):
             released += part
             await self._committer.leased()
+            await caller.lasting.turn()
         if session is None and not released:
             raise _unknown(client_id)
         log.warning("client kicked", extra={"client_id": client_id, "released": released})

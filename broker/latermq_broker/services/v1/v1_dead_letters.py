@@ -1,9 +1,9 @@
 """latermq.v1 DeadLetters: list, show with their whole life, redrive, drop.
 
-Long work is a stream of progress. It goes on in slices between which the loop does everything
-else, each slice is acknowledged before it is counted, and a caller who goes away stops it between
-two slices: what was changed until then stays changed. A job ends at the letter that was the newest
-when it began: a redriven message that dies again is not redriven for ever.
+Long work is a stream of progress. It goes on in turns of the background, each slice is acknowledged
+before it is counted, and a caller who goes away stops it between two slices: letters changed until
+then stay changed. A job ends at the letter that was the newest when it began: a redriven message
+that dies again is not redriven for ever.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 
 from latermq_broker.catalog.access import User
 from latermq_broker.catalog.catalog import DLQ_PREFIX
+from latermq_broker.deferred import Later
 from latermq_broker.engine.state.model import DeadFilter, DeadLetter, DeadState
 from latermq_broker.errors import (
     BadRequestError,
@@ -35,11 +36,9 @@ from latermq_broker.services.v1.v1_letters import dead_filter, letter_message
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from latermq_proto.latermq.v1 import dead_letter_pb2
 
-SLICE_LETTERS_MAX: Final = 64  # looked at in one turn of the loop: with long lives, some 25 ms
-SEARCH_LETTERS_MAX: Final = 500  # … when only the ids are compared
-LOOK_MS_MAX: Final = (
-    150  # a page ends then with what was found: a filter may match one in a million
-)
+SLICE_LETTERS_MAX: Final = 64  # changed before that is acknowledged
+LOOK_MS_MAX: Final = 150  # a page ends then with the letters found: a filter may match few
+LOOK_NS_MIN: Final = 20_000_000  # of a page's own work, before it ends for that
 PAGE_BYTES_MAX: Final = 2 << 20  # then a page ends early; it has at least one letter
 PROGRESS_LETTERS: Final = 1_000
 PROGRESS_MS: Final = 1_000
@@ -82,16 +81,15 @@ class DeadLettersService:
         filter, size = dead_filter(request.filter), page_size(request.page_size)
         offset = _offset(request.page_token)
         response = dead_letter_pb2.ListDeadLettersResponse(status=ok_status())
-        taken_bytes, began_ms = 0, self._committer.now_ms()
+        taken_bytes, began_ms, job = 0, self._committer.now_ms(), caller.lasting
         while True:
-            wanted = min(size - len(response.letters), SLICE_LETTERS_MAX)
             page = self._engine.dead.scan(
                 request.group,
                 filter,
                 start_offset=offset,
-                count_max=wanted,
+                count_max=min(size - len(response.letters), job.count),
                 newest_first=request.newest_first,
-                scan_max=SLICE_LETTERS_MAX,
+                scan_max=job.count,
             )
             for letter in page.letters:
                 message = letter_message(letter, stacks=False, body=request.include_body)
@@ -104,10 +102,11 @@ class DeadLettersService:
             if offset < 0 or caller.call.cancelled:
                 return response
             late = self._committer.now_ms() - began_ms >= LOOK_MS_MAX
+            late &= job.used_ns >= LOOK_NS_MIN
             if len(response.letters) >= size or late:
                 response.next_page_token = page_token(str(offset))
                 return response
-            await asyncio.sleep(0)
+            await job.turn()
 
     async def get_dead_letter(
         self, request: dead_letter_pb2.GetDeadLetterRequest, caller: Caller
@@ -127,7 +126,7 @@ class DeadLettersService:
         )
 
     async def _newest(self, group: str, message_id: str, caller: Caller) -> DeadLetter:
-        """Find the newest letter with that id, in any state, searched slice by slice."""
+        """Find the newest letter with that id, in any state."""
         filter = DeadFilter(message_ids=frozenset((message_id,)), state=None)
         offset = -1
         while not caller.call.cancelled:
@@ -137,14 +136,14 @@ class DeadLettersService:
                 start_offset=offset,
                 count_max=1,
                 newest_first=True,
-                scan_max=SEARCH_LETTERS_MAX,
+                scan_max=caller.lasting.count,
             )
             if page.letters:
                 return page.letters[0]
             offset = page.next_offset
             if offset < 0:
                 break
-            await asyncio.sleep(0)
+            await caller.lasting.turn()
         raise MessageNotFoundError(
             f"no dead letter of group {group} with message id {names.shown(message_id)}"
         )
@@ -196,7 +195,8 @@ class DeadLettersService:
         return self._run(self._checked(job), caller)
 
     async def _run(self, job: _Job, caller: Caller) -> AsyncIterator[Progress]:
-        """Do the job, slice by slice; the last element has done = True."""
+        """Do the job, step by step; the last element has done = True."""
+        turns = caller.lasting
         told_ms = self._committer.now_ms()
         paced = not (job.dry_run or job.to_topic is None)
         number = self._paces.begin(told_ms) if paced else 0
@@ -220,7 +220,10 @@ class DeadLettersService:
             if many or now_ms - told_ms >= PROGRESS_MS:
                 told_count, told_ms = progress.scanned_count, now_ms
                 yield _copy(progress)
-            await asyncio.sleep(0 if allowed > 0 else _NAP_MS / 1000)
+            if allowed <= 0:
+                turns.rest()
+                await asyncio.sleep(_NAP_MS / 1_000)
+            await turns.turn()
         if paced:
             self._paces.end(job.group, number)
         if caller.call.cancelled:
@@ -237,29 +240,51 @@ class DeadLettersService:
         progress: Progress,
         caller: Caller,
     ) -> int:
-        """Change the next letters, count them once that is acknowledged; where to go on."""
-        page = self._engine.dead.scan(
-            job.group,
-            job.filter,
-            start_offset=offset,
-            count_max=count_max,
-            scan_max=SLICE_LETTERS_MAX,
-        )
-        letters = [letter for letter in page.letters if letter.queue_offset < end]
-        changed = len(letters)
+        """Change letters while the slice lasts, count them once that is acknowledged.
+
+        Returns:
+            The offset to go on from.
+        """
+        first, changed, tried, turns = offset, 0, 0, caller.lasting
+        written: Later[None] | None = None
+        try:
+            while offset < end and tried < count_max:
+                page = self._engine.dead.scan(
+                    job.group,
+                    job.filter,
+                    start_offset=offset,
+                    count_max=min(count_max - tried, turns.count),
+                    scan_max=turns.count,
+                )
+                letters = [letter for letter in page.letters if letter.queue_offset < end]
+                tried += len(letters)
+                changed += self._change(job, letters, progress, caller)
+                offset = end if page.next_offset < 0 else min(end, page.next_offset)
+                if not turns.goes_on():
+                    break
+        finally:  # letters changed before one that ends the job are written, too
+            if tried and not job.dry_run:
+                written = self._committer.written()
+        if written is not None:
+            turns.rest()
+            await written
+        progress.changed_count += changed
+        progress.scanned_count += offset - first
+        return offset
+
+    def _change(
+        self, job: _Job, letters: Sequence[DeadLetter], progress: Progress, caller: Caller
+    ) -> int:
+        """Redrive or drop the letters, unless this is a dry run; return how many changed."""
         if job.to_topic:
             _require_moves(caller.call.user, job.group, job.to_topic, letters)
-        if letters and not job.dry_run:
-            if job.to_topic is None:
-                offsets = [letter.queue_offset for letter in letters]
-                self._engine.dead.drop(job.group, offsets, self._committer.now_ms())
-            else:
-                changed = self._redrive(job, job.to_topic, letters, progress, caller)
-            await self._committer.written()
-        progress.changed_count += changed
-        next_offset = end if page.next_offset < 0 else min(end, page.next_offset)
-        progress.scanned_count += next_offset - offset
-        return next_offset
+        if job.dry_run or not letters:
+            return len(letters)
+        if job.to_topic is None:
+            offsets = [letter.queue_offset for letter in letters]
+            self._engine.dead.drop(job.group, offsets, self._committer.now_ms())
+            return len(letters)
+        return self._redrive(job, job.to_topic, letters, progress, caller)
 
     def _redrive(
         self,

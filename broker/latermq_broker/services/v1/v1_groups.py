@@ -4,12 +4,10 @@ Translates and checks names; what exists and which policies hold is the engine's
 reads answers only when the change is acknowledged by the flush policy.
 """
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from latermq_broker.catalog.catalog import BackoffKind
-from latermq_broker.engine.catalog.groups import PAIRS_AT_ONCE
 from latermq_broker.engine.state.model import Backoff, Group, OnDead, TopicProgress
 from latermq_broker.engine.views.group_ranking import GroupOrder
 from latermq_broker.engine.views.message_groups import MessageGroupRow, MessageGroupState
@@ -92,23 +90,24 @@ class GroupsService:
         return self._response(group)
 
     async def list_groups(
-        self, request: group_pb2.ListGroupsRequest, _: Caller
+        self, request: group_pb2.ListGroupsRequest, caller: Caller
     ) -> group_pb2.ListGroupsResponse:
         """Answer ListGroups of group.proto. Raises BadRequestError: the order, size or token."""
-        page, token = await self._chosen(request)
+        page, token = await self._chosen(request, caller)
         response = group_pb2.ListGroupsResponse(status=ok_status(), next_page_token=token)
         progress: dict[int, list[TopicProgress]] = {group.id: [] for group in page}
         for part in self._engine.groups.progress(page, self._committer.now_ms()):
             for group_id, each in part:
                 progress[group_id].append(each)
-            await asyncio.sleep(0)
-        for at in range(0, len(page), PAIRS_AT_ONCE):
-            groups = page[at : at + PAIRS_AT_ONCE]
-            response.groups.extend([self._listed(group, progress[group.id]) for group in groups])
-            await asyncio.sleep(0)
+            await caller.lasting.turn()
+        for group in page:
+            response.groups.append(self._listed(group, progress[group.id]))
+            await caller.lasting.turn()
         return response
 
-    async def _chosen(self, request: group_pb2.ListGroupsRequest) -> tuple[list[Group], str]:
+    async def _chosen(
+        self, request: group_pb2.ListGroupsRequest, caller: Caller
+    ) -> tuple[list[Group], str]:
         """Return the groups that a listing asks for, and the token for more."""
         catalog, ranking = self._engine.catalog, self._engine.ranking
         if request.names:
@@ -123,7 +122,7 @@ class GroupsService:
             raise BadRequestError("only groups by name have a second page")
         size = page_size(request.page_size)
         for _ in ranking.renew(self._committer.now_ms()):
-            await asyncio.sleep(0)
+            await caller.lasting.turn()
         return ranking.first(order, size), ""
 
     def get_group(

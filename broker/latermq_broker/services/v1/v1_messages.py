@@ -4,7 +4,6 @@ The engine looks at a bounded part of the index per call; between two calls the 
 else, until a page is full.
 """
 
-import asyncio
 from collections.abc import Callable
 from typing import Final
 
@@ -21,7 +20,7 @@ from latermq_broker.services.wire.wire_stored import StoredMessage, stored_messa
 from latermq_proto.latermq.v1 import message_pb2
 
 PAGE_BYTES_MAX: Final = 2 << 20  # of bodies; a first message goes whatever its size
-SLICE_MAX: Final = 32
+SLICE_MAX: Final = 32  # messages, whose bodies are in memory at a time
 LIVES_MAX: Final = 32
 LIVES_BYTES_MAX: Final = 8 << 20  # of messages with one id: with these no more are looked for
 DAMAGED_MAX: Final = 1_000  # positions an answer names
@@ -52,7 +51,8 @@ class MessagesService:
         room = PAGE_BYTES_MAX
         while not caller.call.cancelled:
             try:
-                hits, cursor = step(cursor, min(SLICE_MAX, size - len(response.messages)))
+                count = min(caller.lasting.count, SLICE_MAX, size - len(response.messages))
+                hits, cursor = step(cursor, count)
             except IndexRebuildingError:
                 if not response.messages:
                     raise
@@ -70,7 +70,7 @@ class MessagesService:
                 response.messages.append(message)
             if not cursor or len(response.messages) >= size or room <= 0:
                 break
-            await asyncio.sleep(0)
+            await caller.lasting.turn()
         response.next_page_token = page_token(cursor) if cursor else ""
         response.damaged_positions.extend(sorted(damaged)[:DAMAGED_MAX])
         return response
@@ -145,7 +145,7 @@ class MessagesService:
         response.damaged_positions.extend(sorted(damaged)[:DAMAGED_MAX])
         for hit in hits:
             response.lives.append(self._life(hit, body=request.with_body))
-            await asyncio.sleep(0)
+            await caller.lasting.turn()
         return response
 
     async def all_with_id(
@@ -171,7 +171,7 @@ class MessagesService:
                 ):
                     hits[hit.first_position] = hit
                     size += len(hit.rest)
-            await asyncio.sleep(0)
+            await caller.lasting.turn()
         return list(hits.values())[:LIVES_MAX]
 
     def _life(self, hit: Found, *, body: bool) -> message_pb2.MessageLife:

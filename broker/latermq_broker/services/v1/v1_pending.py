@@ -4,7 +4,6 @@ Unknown topics and groups in a filter are errors, never an empty listing. A page
 asked for, even empty, before the listing's end: only an empty token ends it.
 """
 
-import asyncio
 import re
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -33,8 +32,6 @@ from latermq_proto.latermq.v1 import pending_pb2
 
 IDS_MAX: Final = 1_000
 PAGE_BYTES: Final = 2 << 20  # of a long page: it has no bodies
-SLICE_MAX: Final = 200  # looked at and decoded in one turn of the loop: some 10 ms
-SEARCH_MAX: Final = 1_000  # … when only the ids are compared
 
 _PENDING_ID: Final = re.compile(r"d(-[0-9a-f]+){2,3}|t(-[0-9a-f]+){1,2}|r-[0-9a-f]+")
 _Change = Callable[[str, int], PendingItem]  # (id, now_ms)
@@ -55,19 +52,18 @@ class PendingService:
             BadRequestError: the filter, the size or the token.
         """
         filter, size = self._filter(request.filter, caller), page_size(request.page_size)
-        response = pending_pb2.ListPendingResponse(
-            status=ok_status(), next_page_token=request.page_token
-        )
+        response = pending_pb2.ListPendingResponse(status=ok_status())
+        walk = self._engine.pending.walk(filter, request.page_token)
+        job = caller.lasting
         while True:
-            left = min(size - len(response.messages), SLICE_MAX)
-            items, token = self._engine.pending.page(
-                filter, left, response.next_page_token, scan_max=SLICE_MAX
-            )
+            left = min(size - len(response.messages), job.count)
+            items = self._engine.pending.items(walk, left, job.count)
             response.messages.extend(map(_message, items))
-            response.next_page_token = token
+            token = walk.token
             if not token or len(response.messages) >= size or caller.call.cancelled:
+                response.next_page_token = token
                 return response
-            await asyncio.sleep(0)
+            await job.turn()
 
     async def count_pending(
         self, request: pending_pb2.CountPendingRequest, caller: Caller
@@ -81,17 +77,18 @@ class PendingService:
         response = pending_pb2.CountPendingResponse(
             status=ok_status(), total=sum(each.count for each in counts)
         )
-        for at in range(0, len(counts), SLICE_MAX):
-            response.counts.extend(map(_count, counts[at : at + SLICE_MAX]))
-            await asyncio.sleep(0)
+        for each in counts:
+            response.counts.append(_count(each))
+            await caller.lasting.turn()
         return response
 
     async def _count_each(self, filter: PendingFilter, caller: Caller) -> Sequence[PendingCount]:
-        """Count all that match one by one, where no counter helps, slice by slice."""
+        """Count all that match one by one, where no counter helps."""
+        job = caller.lasting
         counts: dict[tuple[PendingKind, str, str], PendingCount] = {}
-        token = ""
+        walk = self._engine.pending.walk(filter)
         while not caller.call.cancelled:
-            items, token = self._engine.pending.page(filter, SLICE_MAX, token, scan_max=SLICE_MAX)
+            items = self._engine.pending.items(walk, job.count, job.count)
             for item in items:
                 key = (item.kind, item.topic, item.group)
                 first = counts.get(key)
@@ -103,31 +100,31 @@ class PendingService:
                     next_due_ms=first.next_due_ms if first else item.due_ms or item.redriven_ms,
                     ready=(first.ready if first else 0) + item.ready,
                 )
-            if not token:
+            if not walk.token:
                 break
-            await asyncio.sleep(0)
+            await job.turn()
         return [counts[key] for key in sorted(counts)]
 
     async def cancel_pending(
-        self, request: pending_pb2.ChangePendingRequest, _: Caller
+        self, request: pending_pb2.ChangePendingRequest, caller: Caller
     ) -> pending_pb2.ChangePendingResponse:
         """Answer CancelPending of pending.proto. Each id has a result of its own."""
-        return await self._change(request, self._engine.pending.cancel)
+        return await self._change(request, caller, self._engine.pending.cancel)
 
     async def commit_pending(
-        self, request: pending_pb2.ChangePendingRequest, _: Caller
+        self, request: pending_pb2.ChangePendingRequest, caller: Caller
     ) -> pending_pb2.ChangePendingResponse:
         """Answer CommitPending of pending.proto. Each id has a result of its own."""
-        return await self._change(request, self._engine.pending.commit)
+        return await self._change(request, caller, self._engine.pending.commit)
 
     async def expedite_pending(
-        self, request: pending_pb2.ChangePendingRequest, _: Caller
+        self, request: pending_pb2.ChangePendingRequest, caller: Caller
     ) -> pending_pb2.ChangePendingResponse:
         """Answer ExpeditePending of pending.proto. Each id has a result of its own."""
-        return await self._change(request, self._engine.pending.expedite)
+        return await self._change(request, caller, self._engine.pending.expedite)
 
     async def postpone_pending(
-        self, request: pending_pb2.ChangePendingRequest, _: Caller
+        self, request: pending_pb2.ChangePendingRequest, caller: Caller
     ) -> pending_pb2.ChangePendingResponse:
         """Answer PostponePending of pending.proto. Each id has a result of its own.
 
@@ -140,10 +137,10 @@ class PendingService:
         def change(pending_id: str, now_ms: int) -> PendingItem:
             return self._engine.pending.postpone(pending_id, request.due_at_ms, now_ms)
 
-        return await self._change(request, change)
+        return await self._change(request, caller, change)
 
     async def _change(
-        self, request: pending_pb2.ChangePendingRequest, change: _Change
+        self, request: pending_pb2.ChangePendingRequest, caller: Caller, change: _Change
     ) -> pending_pb2.ChangePendingResponse:
         if not 1 <= len(request.ids) <= IDS_MAX:
             raise BadRequestError(f"{len(request.ids)} ids: 1 to {IDS_MAX} are required")
@@ -151,32 +148,30 @@ class PendingService:
         for pending_id in request.ids:
             result = pending_pb2.ChangePendingResult(id=pending_id, status=ok_status())
             try:
-                waiting = await self._named(pending_id)
+                waiting = await self._named(pending_id, caller)
                 item = change(waiting, self._committer.now_ms())
                 result.message_id = stored_message(item.rest, item.sys).message_id
             except ANSWERED as error:
                 result.status.CopyFrom(status_of(error))
             results.append(result)
+            await caller.lasting.turn()
         await self._committer.written()
         return pending_pb2.ChangePendingResponse(
             status=common_status([result.status for result in results]), results=results
         )
 
-    async def _named(self, pending_id: str) -> str:
-        """Find the id of a wait, where a message id was given.
-
-        It is searched for, slice by slice.
-        """
+    async def _named(self, pending_id: str, caller: Caller) -> str:
+        """Return the id of a wait, searched for where a message id was given."""
         if _PENDING_ID.fullmatch(pending_id):
             return pending_id
         pending_ids: set[str] = set()
-        token = ""
+        walk = self._engine.pending.walk(PendingFilter())
         while True:
-            more, token = self._engine.pending.search(pending_id, token, scan_max=SEARCH_MAX)
+            more = self._engine.pending.search(pending_id, walk, caller.lasting.count)
             pending_ids.update(more)
-            if not token:
+            if not walk.token:
                 break
-            await asyncio.sleep(0)
+            await caller.lasting.turn()
         if not pending_ids:
             raise MessageNotFoundError(f"nothing waits under {shown(pending_id)}")
         if len(pending_ids) > 1:

@@ -2,14 +2,14 @@
 
 No lease, no attempt, no group: the same request gives the same rows. Nothing is told before its
 sender is promised it: a reader that remembers an offset would miss what comes to stand there after
-a crash. A page is built in slices between which the loop does everything else; the transport takes
-the next page when it has room.
+a crash. A page is built in turns of the background; the transport takes the next page when
+it has room.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Final
 
+from latermq_broker.background.jobs import Job
 from latermq_broker.catalog.catalog import consumer_group_of
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import Topic
@@ -32,10 +32,8 @@ from latermq_proto.latermq.v1 import queue_pb2
 PAGE_ROWS_MAX: Final = 2_000
 PAGE_BYTES_DEFAULT: Final = 1 << 20
 PAGE_BYTES_MAX: Final = 2 << 20  # reserved for each reader while its page is made
-SLICE_ROWS_MAX: Final = 200  # read and decoded in one turn of the loop
 TOPICS_MAX: Final = 10_000
-SLICE_TOPICS_MAX: Final = 100
-SLICE_NAMES_MAX: Final = 50  # matched with a pattern in one turn of the loop: 4 ms at the worst
+NAMES_PER_STEP: Final = 4  # matched with a pattern: 0.3 ms at the worst
 
 
 class QueuesService:
@@ -44,7 +42,7 @@ class QueuesService:
         self._committer = rooms.committer
 
     async def describe_queues(
-        self, request: queue_pb2.DescribeQueuesRequest, _: Caller
+        self, request: queue_pb2.DescribeQueuesRequest, caller: Caller
     ) -> queue_pb2.DescribeQueuesResponse:
         """Answer DescribeQueues of queue.proto. A missing topic is an entry that says so.
 
@@ -55,25 +53,25 @@ class QueuesService:
             raise BadRequestError("either topics or topic_pattern is required")
         if len(request.topics) > TOPICS_MAX:
             raise BadRequestError(f"{len(request.topics)} topics, at most {TOPICS_MAX} are allowed")
-        names = list(request.topics) or await self._matching(request.topic_pattern)
+        names = list(request.topics) or await self._matching(request.topic_pattern, caller)
         response = queue_pb2.DescribeQueuesResponse(status=ok_status())
-        for index, name in enumerate(names, 1):
+        for name in names:
             response.topics.append(self._ends(name, request.at_ms, lives=request.lives))
-            if index % SLICE_TOPICS_MAX == 0:
-                await asyncio.sleep(0)
+            await caller.lasting.turn()
         # A reader remembers these ends: a crash must not take them back and give them out again.
+        caller.lasting.rest()
         await self._committer.synced()
         return response
 
-    async def _matching(self, text: str) -> list[str]:
+    async def _matching(self, text: str, caller: Caller) -> list[str]:
         """List the topics whose whole names match. Raises BadRequestError."""
         pattern = TopicPattern(text)
         names: list[str] = []
         for index, topic in enumerate(list(self._engine.catalog.topics()), 1):
             if pattern.matches(topic.name):
                 names.append(topic.name)
-            if index % SLICE_NAMES_MAX == 0:
-                await asyncio.sleep(0)
+            if index % NAMES_PER_STEP == 0:
+                await caller.lasting.turn()
         return names
 
     def _ends(self, name: str, at_ms: int, *, lives: bool) -> queue_pb2.TopicEnds:
@@ -128,7 +126,7 @@ class QueuesService:
         if self._topic(request.topic) is None:
             yield _page_of_nothing(request)
             return
-        reader = _Reader(self._engine, request, builder, rows_max, bytes_max)
+        reader = _Reader(self._engine, request, builder, rows_max, bytes_max, caller.lasting)
         while not caller.call.cancelled:
             try:
                 page = await reader.page()
@@ -140,6 +138,7 @@ class QueuesService:
                     next_offset=error.next_offset,
                 )
                 return
+            caller.lasting.rest()
             await self._committer.synced()
             yield page
             if reader.done:
@@ -156,12 +155,14 @@ class _Reader:
         builder: RowBuilder,
         rows_max: int,
         bytes_max: int,
+        turns: Job,
     ) -> None:
         self._engine = engine
         self._request = request
         self._builder = builder
         self._rows_max = rows_max
         self._bytes_max = bytes_max
+        self._turns = turns
         self.offset = request.start_offset
         self.done = False
 
@@ -175,16 +176,16 @@ class _Reader:
         page = queue_pb2.ReadQueuePage(status=ok_status(), first_offset=self.offset)
         size = 0
         while True:
-            size += self._slice(page, self._bytes_max - size)
+            size += self._step(page, self._bytes_max - size)
             ends = self._engine.queues.ends(self._request.topic, self._request.queue_id)
             self.done = self.offset >= min(self._request.end_offset, ends.next_offset)
             if self.done or len(page.rows) >= self._rows_max or size >= self._bytes_max:
                 page.earliest_offset = ends.earliest_offset
                 page.next_offset = ends.next_offset
                 return page
-            await asyncio.sleep(0)
+            await self._turns.turn()
 
-    def _slice(self, page: queue_pb2.ReadQueuePage, bytes_left: int) -> int:
+    def _step(self, page: queue_pb2.ReadQueuePage, bytes_left: int) -> int:
         """Add the next rows to the page; their bytes, `bytes_left` when the next does not fit."""
         request = self._request
         rows = self._engine.queues.read(
@@ -193,7 +194,7 @@ class _Reader:
             request.queue_id,
             self.offset,
             request.end_offset,
-            rows_max=min(SLICE_ROWS_MAX, self._rows_max - len(page.rows)),
+            rows_max=min(self._turns.count, self._rows_max - len(page.rows)),
             # Bodies that do not travel are still read: bound what is in memory at a time.
             bytes_max=bytes_left if self._builder.heavy else PAGE_BYTES_MAX,
             letters=self._builder.letters,

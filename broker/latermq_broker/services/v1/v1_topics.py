@@ -4,9 +4,6 @@ Translates and checks names; what exists and what may change is the engine's. Ev
 reads answers only when the change is acknowledged by the flush policy.
 """
 
-import asyncio
-from typing import Final
-
 from latermq_broker.catalog.catalog import INTERNAL_PREFIXES, UNSET, TopicTimes
 from latermq_broker.engine.state.model import QueueEnds, Topic, TopicType
 from latermq_broker.errors import BadRequestError, IllegalTopicError
@@ -16,8 +13,6 @@ from latermq_broker.services.call.answers import Caller, ok_status
 from latermq_broker.services.call.paging import page_of
 from latermq_broker.services.clients.rooms import Rooms
 from latermq_proto.latermq.v1 import topic_pb2
-
-SLICE_TOPICS_MAX: Final = 64  # shown in one turn of the loop
 
 
 class TopicsService:
@@ -68,7 +63,7 @@ class TopicsService:
         return self._response(topic)
 
     async def list_topics(
-        self, request: topic_pb2.ListTopicsRequest, _: Caller
+        self, request: topic_pb2.ListTopicsRequest, caller: Caller
     ) -> topic_pb2.ListTopicsResponse:
         """Answer ListTopics of topic.proto."""
         topics = self._engine.catalog.topics()
@@ -76,10 +71,9 @@ class TopicsService:
             topics = [topic for topic in topics if not topic.internal]
         page, token = page_of(topics, lambda topic: topic.name, request)
         response = topic_pb2.ListTopicsResponse(status=ok_status(), next_page_token=token)
-        for index, topic in enumerate(page, 1):
+        for topic in page:
             response.topics.append(self._message(topic))
-            if index % SLICE_TOPICS_MAX == 0:
-                await asyncio.sleep(0)
+            await caller.lasting.turn()
         return response
 
     def get_topic(
