@@ -72,6 +72,14 @@ VARIABLES = ("LATERMQ_ACCESS_KEY", "LATERMQ_SECRET_KEY")
     help="A further name that browsers know it by, behind a proxy. Repeatable.",
 )
 @click.option(
+    "--proxy",
+    "proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    help="A reverse proxy, or a network of them, whose X-Forwarded-Proto and X-Forwarded-For are "
+    "believed. Repeatable.",
+)
+@click.option(
     "--exposed",
     is_flag=True,
     help="Listen beyond this machine without users or https all the same.",
@@ -101,6 +109,7 @@ def console(**options: Any) -> None:
         overheard,
         parse_listen,
         parse_prometheus,
+        parse_proxy,
     )
 
     access_key, secret = (os.environ.pop(name, "") for name in VARIABLES)
@@ -120,6 +129,7 @@ def console(**options: Any) -> None:
             tls=_tls(options),
             hosts=hosts,
             secure=bool(options["certificate"]),
+            proxies=tuple(map(parse_proxy, options["proxies"])),
             prometheus=parse_prometheus(options["prometheus"]),
             access_key=access_key,
             secret=secret,

@@ -1,7 +1,7 @@
 """What the console is told at its start, and where it may listen."""
 
 from dataclasses import dataclass, field
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -15,7 +15,9 @@ class Settings:
     """Fields:
     hosts: names it answers to in a Host header; None: any. On a loopback they are few, so that
         no page elsewhere can reach it under a name of its own (DNS rebinding).
-    secure: browsers reach it by https only.
+    secure: it serves https itself.
+    proxies: addresses and networks of reverse proxies, whose X-Forwarded-Proto and X-Forwarded-For
+        are believed.
     prometheus: the address of one that scrapes the broker; "": figures reach no further back than
         the console remembers.
     access_key, secret: of a user as whom figures are sampled from the start on; "": of whoever
@@ -26,6 +28,7 @@ class Settings:
     tls: bool | Tls = False
     hosts: frozenset[str] | None = LOOPBACK_NAMES
     secure: bool = False
+    proxies: tuple[str, ...] = ()
     prometheus: str = field(default="", repr=False)  # a password may be in it
     access_key: str = ""
     secret: str = field(default="", repr=False)
@@ -50,6 +53,16 @@ def parse_prometheus(text: str) -> str:
     if text and (parts.scheme not in ("http", "https") or not parts.hostname or parts.query):
         raise ValueError("--prometheus is an address such as http://127.0.0.1:9090")
     return text
+
+
+def parse_proxy(text: str) -> str:
+    """Return the address or network of a proxy. Raises ValueError: it is none."""
+    try:
+        return str(ip_network(text.strip()) if "/" in text else ip_address(text.strip()))
+    except ValueError:
+        raise ValueError(
+            f"--proxy {text!r} is not an address such as 10.0.0.7, or a network such as 10.0.0.0/24"
+        ) from None
 
 
 def is_loopback(host: str) -> bool:

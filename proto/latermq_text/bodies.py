@@ -19,12 +19,20 @@ class DamagedBodyError(ValueError):
     """The body cannot be decoded, by anybody."""
 
 
+class TooLargeBodyError(DamagedBodyError):
+    """The body unpacks to more than is allowed; `beginning` has that much, or a little more."""
+
+    def __init__(self, beginning: bytes) -> None:
+        super().__init__("the body unpacks to more than is allowed")
+        self.beginning = beginning
+
+
 def unpacked(body: bytes, encoding: str, bytes_max: int = UNPACKED_BYTES_MAX) -> bytes:
     """Decode a body of the encoding "gzip"; one of any other encoding is returned as it is.
 
     Raises:
-        DamagedBodyError: it is no gzip or zlib stream, is cut short, goes on behind its end, or
-            unpacks to more than `bytes_max`.
+        DamagedBodyError: it is no gzip or zlib stream, is cut short, or goes on behind its end.
+        TooLargeBodyError: it unpacks to more than `bytes_max`.
     """
     if encoding != GZIP:
         return body
@@ -34,6 +42,8 @@ def unpacked(body: bytes, encoding: str, bytes_max: int = UNPACKED_BYTES_MAX) ->
         member, rest = _member(rest, _GZIP_BITS if several else zlib.MAX_WBITS, room)
         parts += member
         room -= sum(map(len, member))
+        if room < 0:
+            raise TooLargeBodyError(b"".join(parts))
         if not several or not rest or rest[0] == 0:
             break
     if any(rest):
@@ -42,7 +52,10 @@ def unpacked(body: bytes, encoding: str, bytes_max: int = UNPACKED_BYTES_MAX) ->
 
 
 def _member(packed: memoryview, bits: int, bytes_max: int) -> tuple[list[bytes], memoryview]:
-    """Decode one stream; return its pieces, and what follows it."""
+    """Decode one stream; return its pieces, and what follows it.
+
+    A stream longer than `bytes_max` ends with the piece that goes beyond.
+    """
     unpacker, parts, size, at = zlib.decompressobj(bits), list[bytes](), 0, 0
     while not unpacker.eof:
         chunk = packed[at : at + _CHUNK_BYTES]
@@ -54,7 +67,7 @@ def _member(packed: memoryview, bits: int, bytes_max: int) -> tuple[list[bytes],
         except zlib.error as error:
             raise DamagedBodyError(f"the body cannot be unpacked: {error}") from None
         size += len(part)
-        if size > bytes_max:
-            raise DamagedBodyError("the body unpacks to more than is allowed")
         parts.append(part)
+        if size > bytes_max:
+            break
     return parts, packed[at - len(unpacker.unused_data) :]

@@ -7,12 +7,16 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from latermq_console.drawing.charts import Span, spans
-from latermq_console.drawing.words import counted, lines_of
+from latermq_console.drawing.words import counted, cut_short
 from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
 from latermq_text.durations import format_duration
 from latermq_text.letters import cause, failure_of, pattern
 
 SLACK_MS: Final = 1_000  # a wait that is not worth a word
+STACKS_CHARACTERS_MAX: Final = 256 << 10  # of all stacks of a letter that differ, together
+STACK_CHARACTERS_MAX: Final = 64 << 10
+STACK_LINES_MAX: Final = 1_000
+TEXT_CHARACTERS_MAX: Final = 8 << 10  # of one failure's text
 LINE_WIDE: Final = 1000.0
 ENDINGS: Final = {
     "nack": "failed",
@@ -59,13 +63,15 @@ def _events(letter: dead_pb2.DeadLetter) -> Iterator[Event]:
     yield Event("sent", first_ms, f"Sent to {target}", by)
     yield from _hidden(letter)
     stacks: dict[str, int] = {}
+    differing = len({attempt.stack for attempt in letter.attempts})
+    stack_max = min(STACK_CHARACTERS_MAX, STACKS_CHARACTERS_MAX // max(1, differing))
     previous: dead_pb2.Attempt | None = None
     for attempt in letter.attempts:
         if previous is not None and attempt.life != previous.life:
             yield _redriven(letter, attempt)
         else:
             yield from _wait(previous, attempt, first_ms)
-        yield _attempt(attempt, stacks)
+        yield _attempt(attempt, stacks, stack_max)
         previous = attempt
     if letter.origin_topic:
         yield Event("dead", letter.dead_at_ms, "Dead", REASONS.get(letter.reason, letter.reason))
@@ -109,18 +115,20 @@ def _wait(
         yield Event("wait", 0, f"waited {format_duration(waited_ms)} for a consumer to ask")
 
 
-def _attempt(attempt: dead_pb2.Attempt, stacks: dict[str, int]) -> Event:
-    seen = 0
+def _attempt(attempt: dead_pb2.Attempt, stacks: dict[str, int], stack_max: int) -> Event:
+    seen, stack = 0, ""
     if attempt.stack:
         seen = stacks.setdefault(attempt.stack, attempt.attempt)
+    if seen == attempt.attempt:
+        stack = cut_short(attempt.stack, stack_max, STACK_LINES_MAX)
     return Event(
         "attempt",
         attempt.started_at_ms,
         f"Attempt {attempt.attempt}",
         ENDINGS.get(attempt.outcome, attempt.outcome),
         failure_class=attempt.failure_class,
-        failure_text=lines_of(attempt.failure_text),
-        stack=lines_of(attempt.stack) if seen == attempt.attempt else "",
+        failure_text=cut_short(attempt.failure_text, TEXT_CHARACTERS_MAX, STACK_LINES_MAX),
+        stack=stack,
         stack_as=seen if seen != attempt.attempt else 0,
         client_id=attempt.client_id,
         ran_ms=max(0, attempt.ended_at_ms - attempt.started_at_ms),

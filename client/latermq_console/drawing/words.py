@@ -9,6 +9,7 @@ from latermq_text.durations import format_duration
 from latermq_text.printable import escaped
 
 BYTES_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+ESCAPED_AT_ONCE: Final = 1_024  # characters; one escaped character takes up to twelve
 _SHORT: Final = ((10**9, "G"), (10**6, "M"), (10**3, "k"))
 
 
@@ -108,6 +109,34 @@ def plain(text: str) -> str:
 def lines_of(text: str) -> str:
     """Keep line ends and tabs of a text, and make everything else printable."""
     return "\n".join(escaped(line.replace("\t", "    ")) for line in text.splitlines())
+
+
+def beginning_of(text: str, characters_max: int, lines_max: int) -> tuple[str, bool]:
+    """Return as much of `lines_of` as fits, and tell whether that is less than all.
+
+    The time that it takes grows with what is shown, not with the text.
+    """
+    shown: list[str] = []
+    room, whole = characters_max, len(text) <= characters_max
+    for line in text[:characters_max].splitlines():
+        if len(shown) == lines_max or room <= 0:
+            return "\n".join(shown), True
+        pieces = list[str]()
+        for at in range(0, len(line), ESCAPED_AT_ONCE):
+            part = escaped(line[at : at + ESCAPED_AT_ONCE].replace("\t", "    "))
+            pieces.append(part[: max(0, room)])
+            room -= len(part)
+            if room < 0:
+                return "\n".join([*shown, "".join(pieces)]), True
+        shown.append("".join(pieces))
+        room -= 1  # its end
+    return "\n".join(shown), not whole
+
+
+def cut_short(text: str, characters_max: int, lines_max: int) -> str:
+    """Return the beginning of a text, with a last line that tells of the rest."""
+    shown, cut = beginning_of(text, characters_max, lines_max)
+    return f"{shown}\n… cut: it has {len(text):,} characters" if cut else shown
 
 
 def breakable(text: str) -> Markup:

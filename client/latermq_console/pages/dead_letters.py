@@ -129,7 +129,8 @@ async def letter(view: View) -> Response:
     place, offset = view.path("group"), whole_number(view.path("offset"), "a letter")
     name, desk = await view.whose(place)
     request = dead_pb2.GetDeadLetterRequest(group=name, queue_offset=offset)
-    answer = await desk.look(desk.admin.dead_letters.GetDeadLetter, request)
+    async with view.console.bodies:
+        answer = await desk.look(desk.admin.dead_letters.GetDeadLetter, request)
     dead_letter = answer.letter
     events = story.events(dead_letter)
     tally = None

@@ -13,7 +13,6 @@ from latermq_console.pages.letter_filter import Asked, asked_in_form, asked_of
 from latermq_console.pages.sure import is_sure
 from latermq_console.reading.jobs import (
     RATE_MAX,
-    RUNNING_MAX,
     Job,
     Left,
     Plan,
@@ -69,9 +68,8 @@ async def begin(view: View) -> Response:
     about = asked.words() if not chosen else f"{counted(len(chosen), 'chosen letter')}"
     try:
         job = view.console.jobs.begin(desk, place, made, about, again, expected)
-    except TooManyJobsError:
-        words = f"{RUNNING_MAX} jobs run already; wait for one, or stop one."
-        return view.go(view.back("/jobs"), "bad", words)
+    except TooManyJobsError as error:
+        return view.go(view.back("/jobs"), "bad", f"{error}; wait for one, or stop one.")
     return view.go(f"/jobs/{job.id}")
 
 

@@ -10,8 +10,9 @@ from starlette.responses import Response
 from latermq.errors import ForbiddenError, LaterMQError
 from latermq_console.drawing import bodies, life
 from latermq_console.drawing.words import counted
+from latermq_console.drawing.words import size as bytes_words
 from latermq_console.reading.jobs import words_of
-from latermq_console.reading.shards import Listing
+from latermq_console.reading.shards import Listing, Parts
 from latermq_console.serving.console import View
 from latermq_proto.latermq.v1 import message_pb2, topic_pb2
 
@@ -20,6 +21,11 @@ TOPICS_SEARCHED_MAX: Final = 30  # for a key, where no topic is named
 FOUND_MAX: Final = 50
 TEXT_MAX: Final = 256
 TOPICS_S: Final = 5.0
+LIVES_SHOWN_MAX: Final = 8  # messages with the same id, of which a broker names up to 32
+FATES_SHOWN_MAX: Final = 200  # groups of one message
+BODIES_BYTES_MAX: Final = (
+    8 << 20
+)  # of all messages with an id, as they are stored; more are not read
 
 
 async def search(view: View) -> Response:
@@ -48,32 +54,46 @@ async def search(view: View) -> Response:
 
 async def message(view: View) -> Response:
     """Tell where a message is, for each group that reads its topic."""
-    desk = view.desk
-    request = message_pb2.DescribeMessageRequest(
-        message_id=view.path("id"), topic=view.asked("topic"), with_body=True
-    )
-    method, hidden = desk.admin.messages.DescribeMessage, ""
-    try:
-        parts = await view.shards.each(method, lambda _: request)
-    except ForbiddenError as error:
-        request.with_body = False
-        parts = await view.shards.each(method, lambda _: request)
-        hidden = words_of(error)
+    parts, hidden = await _described(view)
     rows = []
     lives = [(shard, story) for shard, answer in parts.answers for story in answer.lives]
-    for shard, each in lives:
-        fates = [life.fate_of(group, expired=each.expired) for group in each.groups]
+    body_max = bodies.SHOWN_BYTES_MAX // max(1, min(len(lives), LIVES_SHOWN_MAX))
+    for shard, each in lives[:LIVES_SHOWN_MAX]:
+        groups = each.groups[:FATES_SHOWN_MAX]
+        fates = [life.fate_of(group, expired=each.expired) for group in groups]
         shown = each.message
         rows.append((
             each, life.whereabouts(each), fates,
-            bodies.body_of(shown.body, shown.body_encoding),
+            bodies.body_of(shown.body, shown.body_encoding, body_max),
             bodies.properties_of(shown.properties), f"@{shard}" if parts.several else "",
         ))  # fmt: skip
     damaged = sum(len(answer.damaged_positions) for _, answer in parts.answers)
     return view.render(
         "message.html", id=view.path("id"), rows=rows, hidden=hidden,
         damaged=counted(damaged, "message") if damaged else "", silent=parts.silent,
+        count=len(lives),
     )  # fmt: skip
+
+
+async def _described(view: View) -> tuple[Parts, str]:
+    """Return what the shards know of a message, and why its body is not shown; "": it is."""
+    method, hidden = view.desk.admin.messages.DescribeMessage, ""
+    request = message_pb2.DescribeMessageRequest(
+        message_id=view.path("id"), topic=view.asked("topic")
+    )
+    bare = await view.shards.each(method, lambda _: request)
+    size = sum(each.message.body_size for _, answer in bare.answers for each in answer.lives)
+    if size > BODIES_BYTES_MAX:
+        return bare, f"{bytes_words(size)} are too much for a page"
+    whole = message_pb2.DescribeMessageRequest()
+    whole.CopyFrom(request)
+    whole.with_body = True
+    try:
+        async with view.console.bodies:
+            return await view.shards.each(method, lambda _: whole), ""
+    except ForbiddenError as error:
+        hidden = words_of(error)
+    return bare, hidden
 
 
 async def _topics(view: View) -> tuple[list[str], str]:

@@ -20,6 +20,9 @@ from latermq_console import clock
 
 LOOK_S: Final = 2.0
 LOOKS_MAX: Final = 256
+LOOK_BYTES_MAX: Final = 1 << 20  # of one answer that is remembered
+LOOKS_BYTES_MAX: Final = 4 << 20  # of all of them
+LOOKS_S_MAX: Final = 30.0  # nobody wants an older answer
 CALL_TIMEOUT_S: Final = 15.0
 
 Answer = TypeVar("Answer", bound=Message)
@@ -50,6 +53,7 @@ class Desk:
             named_by=(self._named_by,),
         )  # fmt: skip
         self._looks: OrderedDict[_Key, tuple[float, asyncio.Future[Any]]] = OrderedDict()
+        self._sizes: dict[_Key, int] = {}  # bytes of the answers that are remembered
         self._asking: set[asyncio.Task[None]] = set()
 
     def another(self, endpoint: str = "") -> "Desk":
@@ -79,9 +83,10 @@ class Desk:
             kept = (now_s, asyncio.get_running_loop().create_future())
             self._looks[key] = kept
             self._looks.move_to_end(key)
+            self._sizes.pop(key, None)
             while len(self._looks) > LOOKS_MAX:
-                self._looks.popitem(last=False)
-            task = asyncio.ensure_future(self._ask(method, request, kept[1]))
+                self._drop(next(iter(self._looks)))
+            task = asyncio.ensure_future(self._ask(method, request, key, kept[1]))
             self._asking.add(task)
             task.add_done_callback(partial(self._asked, kept[1]))
         answer: Answer = await asyncio.shield(kept[1])
@@ -103,6 +108,13 @@ class Desk:
     def forget(self) -> None:
         """Look at everything anew from now on."""
         self._looks.clear()
+        self._sizes.clear()
+
+    def sweep(self) -> None:
+        """Forget answers that are too old for anybody."""
+        old_s = clock.monotonic_s() - LOOKS_S_MAX
+        for key in [key for key, (at_s, _) in self._looks.items() if at_s < old_s]:
+            self._drop(key)
 
     async def close(self) -> None:
         for task in list(self._asking):
@@ -111,7 +123,7 @@ class Desk:
             await self.admin.close()
 
     async def _ask(
-        self, method: Method[Answer], request: Message, answer: asyncio.Future[Answer]
+        self, method: Method[Answer], request: Message, key: _Key, answer: asyncio.Future[Answer]
     ) -> None:
         try:
             value = await self.admin.call(method, request, timeout_s=CALL_TIMEOUT_S)
@@ -120,6 +132,21 @@ class Desk:
             answer.exception()  # retrieved: nobody may be left who looks
         else:
             answer.set_result(value)
+            if key in self._looks and self._looks[key][1] is answer:
+                self._bound(key, value.ByteSize())
+
+    def _bound(self, newest: _Key, size: int) -> None:
+        """Keep what is remembered within its bytes: the oldest answers go, or one too large."""
+        if size > LOOK_BYTES_MAX:
+            self._drop(newest)
+            return
+        self._sizes[newest] = size
+        while sum(self._sizes.values()) > LOOKS_BYTES_MAX:
+            self._drop(next(key for key in self._looks if key in self._sizes))
+
+    def _drop(self, key: _Key) -> None:
+        del self._looks[key]
+        self._sizes.pop(key, None)
 
     def _asked(self, answer: asyncio.Future[Any], task: asyncio.Task[None]) -> None:
         """Forget a call; if it was cancelled, begun or not, tell whoever looks still."""

@@ -8,6 +8,7 @@ import asyncio
 import os
 import re
 import secrets
+from array import array
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
@@ -22,8 +23,10 @@ from latermq_console.reading.letters import contains
 from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
 from latermq_proto.latermq.v1 import group_pb2
 
-RUNNING_MAX: Final = 16
+RUNNING_MAX: Final = 16  # jobs of everybody
+RUNNING_PER_USER_MAX: Final = 4  # where the broker has users; else all are nobody's
 KEPT_MAX: Final = 200
+KEPT_PER_USER_MAX: Final = 50
 OFFSETS_MAX: Final = 10_000  # that one call names
 PAGE: Final = 500
 FOLLOWED_MAX: Final = (
@@ -36,7 +39,7 @@ EVERY: Final = dead_pb2.DeadLetterFilter(state=dead_pb2.DEAD)
 
 
 class TooManyJobsError(Exception):
-    """RUNNING_MAX run already."""
+    """So many of one user, or of everybody, run already; the text says how many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,18 +126,28 @@ class Jobs:
         expected: int,
     ) -> Job:
         """Start a job. Raises TooManyJobsError."""
-        if sum(job.running for job in self._kept.values()) >= RUNNING_MAX:
-            raise TooManyJobsError
+        running = [job for job in self._kept.values() if job.running]
+        own = sum(job.user == desk.access_key for job in running)
+        if desk.access_key and own >= RUNNING_PER_USER_MAX:
+            raise TooManyJobsError(f"{own} jobs of yours run already")
+        if len(running) >= RUNNING_MAX:
+            raise TooManyJobsError(f"{len(running)} jobs run already")
         job = Job(
             secrets.token_urlsafe(9), desk.access_key, place, plan, about, again,
             clock.now_ms(), expected=expected,
         )  # fmt: skip
         self._kept[job.id] = job
-        while len(self._kept) > KEPT_MAX:
-            oldest = next(each for each in self._kept.values() if not each.running)
-            del self._kept[oldest.id]
+        if desk.access_key:
+            self._forget(self.of_user(desk.access_key), KEPT_PER_USER_MAX)
+        self._forget(list(reversed(self._kept.values())), KEPT_MAX)
         job.task = asyncio.ensure_future(_run(job, desk))
         return job
+
+    def _forget(self, newest_first: list[Job], most: int) -> None:
+        """Forget the oldest jobs that have ended, beyond `most`."""
+        ended = [job for job in newest_first if not job.running]
+        for job in ended[max(0, most - (len(newest_first) - len(ended))) :]:
+            del self._kept[job.id]
 
     async def stop(self, job: Job) -> None:
         if job.task is not None and not job.task.done():
@@ -194,7 +207,9 @@ async def _requests(job: Job, desk: Desk) -> AsyncIterator[Any]:
     if not plan.text:
         yield _request(plan, plan.filter, plan.count_max)
         return
-    offsets = [letter.queue_offset async for letter in matching(desk, plan)]
+    offsets = array("q")  # 8 bytes a letter, of which there may be millions
+    async for letter in matching(desk, plan):
+        offsets.append(letter.queue_offset)
     for at in range(0, len(offsets), OFFSETS_MAX):
         filter = dead_pb2.DeadLetterFilter(queue_offsets=offsets[at : at + OFFSETS_MAX])
         yield _request(plan, filter, 0)

@@ -100,6 +100,11 @@ class ShardLook:
                 self._at_s = now_s
             return self._states
 
+    def sweep(self) -> None:
+        """Forget answers of other shards that are too old for anybody."""
+        for desk in self._others.values():
+            desk.sweep()
+
     async def desks(self) -> dict[int, Desk]:
         """Return the way to each shard, by number; of a broker that is alone its own."""
         own, shards = await self._shards()

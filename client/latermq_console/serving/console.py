@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from latermq.codes import Code
@@ -32,7 +32,10 @@ from latermq_console.reading.jobs import Jobs, words_of
 from latermq_console.reading.letters import Shelves
 from latermq_console.reading.shards import ShardLook
 from latermq_console.reading.watch import Sample, Watch
-from latermq_console.serving.headers import is_same_origin
+from latermq_console.serving.attempts import Attempts
+from latermq_console.serving.connections import SESSION
+from latermq_console.serving.gate import Gate, TooManyRequestsError
+from latermq_console.serving.headers import Scope, cookie_name, header, is_same_origin, is_secure
 from latermq_console.serving.sessions import AGE_S_MAX, FormSeal, Session, Sessions
 from latermq_console.serving.templates import environment
 from latermq_console.settings import Settings
@@ -42,11 +45,16 @@ from latermq_text.version import own_version
 log = logging.getLogger("latermq.console")
 
 COOKIE: Final = "latermq_console"
-FORM_BYTES_MAX: Final = 1 << 20
+FORM_BYTES_MAX: Final = 128 << 10
+FORM_FIELDS_MAX: Final = 1_200  # 1,000 chosen letters, and what else stands in their form
+FIELD_CHARACTERS_MAX: Final = 4_096
+UNREAD_BYTES_MAX: Final = 1 << 20  # of a form that is too large; beyond, its connection is closed
 NUMBER_MAX: Final = (1 << 63) - 1  # that a call of the broker's can carry
 LIVE_HEADER: Final = "x-console-live"
 SIGN_IN: Final = "/sign-in"
+BODIES_AT_ONCE_MAX: Final = 4  # pages that hold a message's body, which may be large
 SWEEP_S: Final = 30.0
+TOO_LARGE: Final = f"a form has at most {FORM_BYTES_MAX >> 10} KiB: too much was chosen at once"
 OPEN_S: Final = 5.0  # that the broker asks for names is known for so long
 
 Handler = Callable[["View"], Awaitable[Response]]
@@ -140,6 +148,10 @@ class Console:
         self.jobs = Jobs()
         self.history = History(settings.prometheus) if settings.prometheus else None
         self.seal = FormSeal()
+        self.known_browsers = FormSeal()  # another key: tokens of forms are given to anybody
+        self.attempts = Attempts()
+        self.bodies = asyncio.Semaphore(BODIES_AT_ONCE_MAX)
+        self._gate = Gate()
         self._templates = environment()
         self._outside = self.desk()  # who has not signed in
         self._watches: dict[str, Watch] = {}
@@ -168,8 +180,8 @@ class Console:
 
         async def endpoint(request: Request) -> Response:
             live = LIVE_HEADER in request.headers
-            cookie = request.cookies.get(COOKIE, "")
-            session = self.sessions.get(cookie, person=not live)
+            session = self.sessions.get(cookie_of(request), person=not live)
+            request.scope[SESSION] = session
             made = ""
             if session is None:
                 try:
@@ -179,9 +191,14 @@ class Console:
                     return self._outage(request, error)
                 made, session = self.open(self.desk())
             view = View(self, request, session)
-            response = await self._answer(view, handler, fresh=bool(made))
+            try:
+                async with self._gate.of(session.user or session):
+                    response = await self._answer(view, handler, fresh=bool(made))
+            except TooManyRequestsError:
+                words = "Wait until some of your pages have come."
+                response = self.error(view, 429, "Too many requests at once", words)
             if made:
-                self.set_cookie(response, made)
+                self.set_cookie(request.scope, response, made)
             return response
 
         return endpoint
@@ -196,7 +213,7 @@ class Console:
                     return self.error(view, 403, "Not done", words)
             return await handler(view)
         except UnauthorizedError:
-            self.sessions.end(view.request.cookies.get(COOKIE, ""))
+            self.sessions.end(cookie_of(view.request))
             return self._to_sign_in(view.request, view.live)
         except FormError as error:
             if view.request.method == "POST":
@@ -245,11 +262,8 @@ class Console:
             self._begin_watch(session.user, desk.another())
         return cookie, session
 
-    def set_cookie(self, response: Response, cookie: str) -> None:
-        response.set_cookie(
-            COOKIE, cookie, max_age=int(AGE_S_MAX), path="/", httponly=True, samesite="lax",
-            secure=self.settings.secure,
-        )  # fmt: skip
+    def set_cookie(self, scope: Scope, response: Response, cookie: str) -> None:
+        set_cookie(scope, response, COOKIE, cookie, AGE_S_MAX)
 
     def watch_of(self, session: Session) -> Watch | None:
         """Return what looks on for a session's user; None of one that has ended."""
@@ -307,18 +321,56 @@ class Console:
         return self.error(None, status, title, words_of(error))
 
 
+def cookie_of(request: Request) -> str:
+    """Return the text of the session's cookie, "" without one."""
+    return str(request.cookies.get(cookie_name(request.scope, COOKIE), ""))
+
+
+def set_cookie(
+    scope: Scope, response: Response, name: str, value: str, age_s: float | None = None
+) -> None:
+    """Have the browser keep a cookie for `age_s`, 0: drop it; None: until the browser ends."""
+    response.set_cookie(
+        cookie_name(scope, name), value, max_age=None if age_s is None else int(age_s), path="/",
+        httponly=True, samesite="lax", secure=is_secure(scope),
+    )  # fmt: skip
+
+
 async def form_of(request: Request) -> dict[str, list[str]]:
-    """Read a form, FORM_BYTES_MAX at most. Raises FormError."""
-    data = bytearray()
-    async for piece in request.stream():
-        data += piece
-        if len(data) > FORM_BYTES_MAX:
-            raise FormError("too much was chosen at once")
+    """Read a form: at most FORM_BYTES_MAX, FORM_FIELDS_MAX fields, FIELD_CHARACTERS_MAX in each.
+
+    Raises:
+        FormError: it is larger, not readable, or did not come whole.
+    """
+    data, size = bytearray(), 0
     try:
-        text = bytes(data).decode("ascii")
-        return parse_qs(text, keep_blank_values=True, encoding="utf-8", errors="strict")
+        # What is announced as far too large is not read at all.
+        announced = header(request.scope, b"content-length")
+        if len(announced) > len(str(UNREAD_BYTES_MAX)):
+            raise FormError(TOO_LARGE)
+        async for piece in request.stream():
+            size += len(piece)
+            if size > UNREAD_BYTES_MAX:
+                break
+            if size <= FORM_BYTES_MAX:
+                data += piece
+    except ClientDisconnect:
+        raise FormError("the form did not come whole") from None
+    if size > FORM_BYTES_MAX:
+        raise FormError(TOO_LARGE)
+    try:
+        form = parse_qs(
+            data.decode("ascii"), keep_blank_values=True, encoding="utf-8", errors="strict",
+            max_num_fields=FORM_FIELDS_MAX,
+        )  # fmt: skip
     except ValueError:
-        raise FormError("the form is not readable") from None
+        raise FormError(
+            f"the form is not readable, or has more than {FORM_FIELDS_MAX:,} fields"
+        ) from None
+    for name, values in form.items():
+        if max(map(len, (name, *values))) > FIELD_CHARACTERS_MAX:
+            raise FormError(f"a field has at most {FIELD_CHARACTERS_MAX:,} characters")
+    return form
 
 
 def whole_number(text: str, what: str, largest: int = NUMBER_MAX) -> int:

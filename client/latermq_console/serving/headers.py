@@ -1,4 +1,4 @@
-"""What every answer says to a browser, and which hosts are answered at all."""
+"""What every answer says to a browser, and which hosts and requests are answered at all."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
@@ -23,38 +23,60 @@ HEADERS: Final = {
     "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=()",
 }
 STATIC: Final = "/static/"
+HEALTH: Final = "/healthz"  # of the console's own process, for probes: no session, no broker
+QUERY_FIELDS_MAX: Final = 1_200
+WITHOUT_BODY: Final = frozenset({"GET", "HEAD"})
+HOST_PREFIX: Final = "__Host-"  # of a cookie that browsers take and send over https alone
 YEAR_S: Final = 31_536_000
 
 
 class Guarded:
-    """An ASGI application with these headers on every answer, and few hosts."""
+    """An ASGI application with these headers on every answer, and few hosts.
 
-    def __init__(self, app: App, hosts: frozenset[str] | None, *, secure: bool) -> None:
+    A connection whose request had a body that nobody read ends with the answer.
+    """
+
+    def __init__(self, app: App, hosts: frozenset[str] | None) -> None:
         self._app = app
         self._hosts = None if hosts is None else frozenset(map(str.lower, hosts))
-        self._headers = dict(HEADERS)
-        if secure:
-            self._headers["strict-transport-security"] = f"max-age={YEAR_S}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        kept = f"public, max-age={YEAR_S}, immutable" if _is_static(scope) else "no-store"
+        more = {**HEADERS, "cache-control": "no-store"}
+        if _is_static(scope):
+            more["cache-control"] = f"public, max-age={YEAR_S}, immutable"
+        if is_secure(scope):
+            more["strict-transport-security"] = f"max-age={YEAR_S}"
+        unread = _has_body(scope)
+
+        async def receive_whole() -> MutableMapping[str, Any]:
+            nonlocal unread
+            message = await receive()
+            unread = unread and bool(message.get("more_body"))
+            return message
 
         async def send_with_headers(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
-                more = {**self._headers, "cache-control": kept}
+                if unread:
+                    more["connection"] = "close"
                 message["headers"] = [
                     *((k, v) for k, v in message["headers"] if k.decode("latin-1") not in more),
                     *((name.encode(), value.encode()) for name, value in more.items()),
                 ]
             await send(message)
 
-        if self._hosts is not None and host_of(scope) not in self._hosts:
-            await _refuse(send_with_headers)
-            return
-        await self._app(scope, receive, send_with_headers)
+        refusal = _refusal(scope)
+        if refusal:
+            await _say(send_with_headers, 400, refusal)
+        elif scope["path"] == HEALTH:
+            await _say(send_with_headers, 200, "ok")
+        elif self._hosts is not None and host_of(scope) not in self._hosts:
+            words = "The console does not answer to this name; see `latermq console --host`."
+            await _say(send_with_headers, 421, words)
+        else:
+            await self._app(scope, receive_whole, send_with_headers)
 
 
 def host_of(scope: Scope) -> str:
@@ -88,8 +110,38 @@ def _is_static(scope: Scope) -> bool:
     return str(scope["path"]).startswith(STATIC) and b"v=" in scope["query_string"]
 
 
-async def _refuse(send: Send) -> None:
-    text = b"The console does not answer to this name; see `latermq console --host`.\n"
+def is_secure(scope: Scope) -> bool:
+    """Tell whether the browser came by https: to us, or to a proxy that we believe."""
+    return scope.get("scheme") == "https"
+
+
+def cookie_name(scope: Scope, name: str) -> str:
+    """Return a cookie's name: behind https no other site and no clear text can set it."""
+    return HOST_PREFIX + name if is_secure(scope) else name
+
+
+def _has_body(scope: Scope) -> bool:
+    return bool(header(scope, b"transfer-encoding")) or header(scope, b"content-length") not in (
+        "",
+        "0",
+    )
+
+
+def _refusal(scope: Scope) -> str:
+    """Say what is wrong with a request's frame, which proxies may read otherwise; "": nothing."""
+    if header(scope, b"transfer-encoding"):
+        if header(scope, b"content-length"):
+            return "Content-Length and Transfer-Encoding are given; one of them says where it ends."
+        if scope.get("http_version") == "1.0":
+            return "HTTP/1.0 has no Transfer-Encoding."
+    if scope["method"] in WITHOUT_BODY and _has_body(scope):
+        return f"{scope['method']} takes no body."
+    if scope["query_string"].count(b"&") >= QUERY_FIELDS_MAX:
+        return f"A query has at most {QUERY_FIELDS_MAX:,} fields."
+    return ""
+
+
+async def _say(send: Send, status: int, words: str) -> None:
     headers = [(b"content-type", b"text/plain; charset=utf-8")]
-    await send({"type": "http.response.start", "status": 421, "headers": headers})
-    await send({"type": "http.response.body", "body": text})
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": f"{words}\n".encode()})

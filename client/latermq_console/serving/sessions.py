@@ -21,6 +21,7 @@ SESSIONS_PER_USER_MAX: Final = 50  # with users; without, all are nobody's
 AGE_S_MAX: Final = 12 * 3600.0
 IDLE_S_MAX: Final = 3600.0
 NOTICES_MAX: Final = 5
+NOTICE_CHARACTERS_MAX: Final = 2_000
 TOKEN_BYTES: Final = 32
 
 
@@ -48,7 +49,7 @@ class Session:
 
     def tell(self, kind: str, text: str) -> None:
         """Show this on the next page: kind is good, bad or note."""
-        self.notices = [*self.notices, (kind, text)][-NOTICES_MAX:]
+        self.notices = [*self.notices, (kind, text[:NOTICE_CHARACTERS_MAX])][-NOTICES_MAX:]
 
     def take_notices(self) -> list[tuple[str, str]]:
         """Return what there is to show, once."""
@@ -104,10 +105,13 @@ class Sessions:
             self._end(_hash(cookie))
 
     def sweep(self) -> None:
-        """End those that are too old or were idle for too long."""
+        """End those that are too old or were idle for too long; forget old answers of the rest."""
         now_s = clock.monotonic_s()
         for key in [key for key, each in self._open.items() if _is_over(each, now_s)]:
             self._end(key)
+        for each in self._open.values():
+            each.desk.sweep()
+            each.shards.sweep()
 
     def of_user(self, user: str) -> list[Session]:
         return [each for each in self._open.values() if each.user == user]

@@ -251,6 +251,9 @@ def test_hosts_and_origins() -> None:
     assert not is_same_origin(scope(host="a:1", sec_fetch_site="cross-site"))
 
 
+GET = {"type": "http", "method": "GET", "path": "/", "query_string": b""}
+
+
 async def test_a_host_is_known_however_it_is_written() -> None:
     answered: list[str] = []
 
@@ -260,9 +263,9 @@ async def test_a_host_is_known_however_it_is_written() -> None:
     async def send(message: Any) -> None:
         answered.append(message.get("status", "body"))
 
-    guarded = Guarded(app, frozenset({"Console.Example"}), secure=True)
+    guarded = Guarded(app, frozenset({"Console.Example"}))
     for host in ("CONSOLE.example:8088", "other.example"):
-        await guarded({"type": "http", "path": "/", **scope(host=host)}, None, send)  # type: ignore[arg-type]
+        await guarded({**GET, **scope(host=host)}, None, send)  # type: ignore[arg-type]
     assert answered == ["the page", 421, "body"]
 
 
