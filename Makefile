@@ -257,7 +257,7 @@ models: $(READY) ## the same by random seeds, on all cores: a finding ends it wi
 		$(if $(REPEAT),--repeat $(REPEAT),--seconds $(SECONDS) $(if $(filter file,$(origin SEED)),,--seed $(SEED)))
 
 .PHONY: abuse
-abuse: $(READY) ## attacks on a broker process: memory, a neighbour, recovery (ALL=1: variations; PAGE=1: the table)
+abuse: $(READY) ## attacks on a broker and on a console: memory, a neighbour, recovery (ALL=1: variations; PAGE=1: the table)
 	@if [ -n "$(PAGE)" ]; then PYTHONPATH=$(TESTS_PATH) $(BIN)/python -m abuse.run --page; \
 	else ALL=$(ALL) $(PYTEST) tests/abuse; fi
 

@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.routing import Mount
-from starlette.staticfiles import StaticFiles
+from starlette.routing import Route
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from latermq.errors import LaterMQError
@@ -18,19 +17,21 @@ from latermq_console.serving.connections import DEADLINES_S, Phase
 from latermq_console.serving.console import Console
 from latermq_console.serving.headers import App, Guarded
 from latermq_console.serving.listener import Server
-from latermq_console.serving.templates import PACKAGE
+from latermq_console.serving.templates import static_file
+from latermq_console.serving.turns import Turns
 from latermq_console.settings import Settings, check_exposure
 from latermq_text.listening import bound_sockets
 
-BACKLOG: Final = 128
+BACKLOG: Final = 512
 DRAIN_S: Final = 3
 FILES_WANTED: Final = 4_096  # descriptors: browsers' connections, and a few for each session
 
 
 def application(console: Console) -> App:
     """Return the ASGI application of a console; whoever made it closes it."""
-    static = Mount("/static", StaticFiles(packages=[(PACKAGE, "static")]))
-    app: Any = Guarded(Starlette(routes=[static, *routes(console)]), console.settings.hosts)
+    static = Route("/static/{name}", static_file, methods=["GET"])
+    pages = Turns(Starlette(routes=[static, *routes(console)]), console.whose)
+    app: Any = Guarded(pages, console.settings.hosts)
     if console.settings.proxies:
         app = ProxyHeadersMiddleware(app, trusted_hosts=list(console.settings.proxies))
     answering: App = app

@@ -136,6 +136,7 @@ class Load:
     """The neighbour's process and what it told so far."""
 
     process: "subprocess.Popen[str]"
+    every_s: float = EVERY_S
     sent: list[tuple[float, float]] = field(default_factory=list)
     fresh: list[tuple[float, float]] = field(default_factory=list)
     failed: list[tuple[float, str]] = field(default_factory=list)
@@ -143,14 +144,15 @@ class Load:
     came: int = 0
 
     @classmethod
-    def start(cls, endpoint: str) -> "Load":
+    def run(cls, words: Sequence[str], every_s: float = EVERY_S) -> "Load":
+        """Run a module that works at fixed instants; `words`: its name, and what it is told."""
         root = Path(__file__).resolve().parents[1]
         search = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
         process = subprocess.Popen(
-            [sys.executable, "-m", "abuse.neighbour", endpoint, *WORKER],
+            [sys.executable, "-m", *words],
             stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": search},
         )  # fmt: skip
-        load = cls(process)
+        load = cls(process, every_s)
         assert process.stdout is not None
         threading.Thread(target=load._hear, args=(process.stdout,), daemon=True).start()
         return load
@@ -169,7 +171,7 @@ class Load:
 
     async def settled(self, from_s: float, until_s: float) -> None:
         """Until it is known what became of each send, and each newcomer, that was due then."""
-        sends = int((until_s - from_s) / EVERY_S) - 1
+        sends = int((until_s - from_s) / self.every_s) - 1
         await self.until(
             lambda: (
                 len(self.latencies_ms(from_s, until_s)) >= sends
@@ -225,7 +227,7 @@ class Siege:
         with other_source():
             self.broker.start()
         await self._users()
-        self.load = Load.start(self.broker.endpoint)
+        self.load = Load.run(["abuse.neighbour", self.broker.endpoint, *WORKER])
         await self.load.until(lambda: len(self.load.fresh) >= 2, "newcomer")
         return self
 

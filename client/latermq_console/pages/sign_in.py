@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 from latermq.errors import ForbiddenError, LaterMQError, UnauthorizedError
 from latermq_console.reading.jobs import words_of
 from latermq_console.serving.attempts import KEY_EVERY_S, Attempt, TooManyAttemptsError
-from latermq_console.serving.connections import address_key
+from latermq_console.serving.connections import CONNECTIONS_MAX, address_key
 from latermq_console.serving.console import (
     COOKIE,
     Console,
@@ -37,17 +37,19 @@ class SignIn:
     async def show(self, request: Request) -> Response:
         """Show the form, or go straight in where the broker asks nobody for a name."""
         console = self._console
+        console.gate.note(None)
         wanted = safe_path(request.query_params.get("next", "/"))
         try:
             if not await console.asks_for_names():
                 return RedirectResponse(wanted, 303)
         except LaterMQError as error:
             return console.error(None, 503, "The broker does not answer", words_of(error))
-        return self._form(request, wanted)
+        return await self._form(request, wanted)
 
     async def enter(self, request: Request) -> Response:
         """Begin a session for whoever the broker knows."""
         console = self._console
+        console.gate.note(None)
         try:
             form = await form_of(request)
         except FormError as error:
@@ -57,16 +59,16 @@ class SignIn:
         nonce = request.cookies.get(cookie_name(request.scope, NONCE), "")
         sealed = console.seal.fits(nonce, fields.get("csrf", ""))
         if not sealed or not is_same_origin(request.scope):
-            return self._form(request, wanted, "This form was too old. Try again.", 403)
+            return await self._form(request, wanted, "This form was too old. Try again.", 403)
         key, secret = fields.get("access_key", "").strip(), fields.get("secret", "")
         if not key or not secret or len(key) > FIELD_MAX or len(secret) > FIELD_MAX:
-            return self._form(request, wanted, "Give an access key and its secret.", 400, key)
+            return await self._form(request, wanted, "Give an access key and its secret.", 400, key)
         try:
             async with console.attempts.turn(self._whence(request, key), key) as attempt:
                 return await self._try(request, wanted, key, secret, attempt)
         except TooManyAttemptsError:
             words = f"Too many attempts at once from here. Try again in {KEY_EVERY_S:.0f} seconds."
-            response = self._form(request, wanted, words, 429, key)
+            response = await self._form(request, wanted, words, 429, key)
             response.headers["retry-after"] = f"{KEY_EVERY_S:.0f}"
             return response
 
@@ -81,10 +83,10 @@ class SignIn:
         except (UnauthorizedError, ForbiddenError):
             await desk.close()
             words = "No such user, another secret, or the user is disabled."
-            return self._form(request, wanted, words, 403, key)
+            return await self._form(request, wanted, words, 403, key)
         except LaterMQError as error:
             await desk.close()
-            return self._form(request, wanted, f"Not signed in: {words_of(error)}", 503, key)
+            return await self._form(request, wanted, f"Not signed in: {words_of(error)}", 503, key)
         except asyncio.CancelledError:
             await desk.close()
             raise
@@ -108,18 +110,19 @@ class SignIn:
         name, _, token = known.partition(".")
         if name and self._console.known_browsers.fits(_known(name, key), token):
             return f"browser {name}"
-        return address_key(request.client.host if request.client else "")
+        return _address(request)
 
-    def _form(
+    async def _form(
         self, request: Request, wanted: str, problem: str = "", status: int = 200, key: str = ""
     ) -> Response:
         console = self._console
         kept = request.cookies.get(cookie_name(request.scope, NONCE), "")
         nonce = kept if 0 < len(kept) <= FIELD_MAX else secrets.token_urlsafe(16)
-        response = console.render(
-            None, "sign_in.html", status, wanted=wanted, problem=problem, key=key,
-            token=console.seal.token(nonce),
-        )  # fmt: skip
+        async with console.gate.turn(_address(request), 1, CONNECTIONS_MAX):
+            response = console.render(
+                None, "sign_in.html", status, wanted=wanted, problem=problem, key=key,
+                token=console.seal.token(nonce),
+            )  # fmt: skip
         set_cookie(request.scope, response, NONCE, nonce)
         return response
 
@@ -130,6 +133,10 @@ async def sign_out(view: View) -> Response:
     response = RedirectResponse("/", 303)
     set_cookie(view.request.scope, response, COOKIE, "", 0)
     return response
+
+
+def _address(request: Request) -> str:
+    return address_key(request.client.host if request.client else "")
 
 
 def _known(name: str, key: str) -> str:

@@ -128,6 +128,7 @@ class Attempts:
 
     def _give_turns(self) -> None:
         now_s = clock.monotonic_s()
+        self._waiting = [each for each in self._waiting if not each.turn.done()]  # cancelled ones
         for each in [each for each in self._waiting if now_s - each.since_s > WAIT_S_MAX]:
             self._refuse(each)
         while self._under_way < AT_ONCE_MAX:
@@ -152,7 +153,8 @@ class Attempts:
 
     def _refuse(self, attempt: Attempt) -> None:
         self._waiting.remove(attempt)
-        attempt.turn.set_exception(TooManyAttemptsError())
+        if not attempt.turn.done():
+            attempt.turn.set_exception(TooManyAttemptsError())
 
     async def _look(self) -> None:
         """Give turns as time goes on, until nobody waits."""

@@ -17,12 +17,12 @@ from enum import Enum
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Final
 
-CONNECTIONS_MAX: Final = 256
-CONNECTIONS_PER_ADDRESS_MAX: Final = 192
+CONNECTIONS_MAX: Final = 1_024
+CONNECTIONS_PER_ADDRESS_MAX: Final = 768
 CONNECTIONS_PER_SESSION_MAX: Final = 16
 CROWDED: Final = 16  # connections of an address; beyond, its connections are closed first
 YOUNG_S: Final = 1.0  # a half-open connection younger than this waits for its first bytes
-SESSION: Final = "latermq.session"  # of an ASGI scope: the living session that the request named
+SESSION: Final = "latermq.session"  # of an ASGI scope: the name of the living session of a request
 IPV6_PREFIX: Final = 64  # bits of an IPv6 address that name one customer
 
 
@@ -59,7 +59,7 @@ class Connection:
     Fields:
         address: as `address_key` writes it.
         since_s: when the phase began.
-        session: of the last request that named a living one; None: no request did.
+        session: name of that of the last request with a living one; None: no request had one.
         close: ends the connection at once.
         look: brings `phase` up to date.
     """
@@ -68,7 +68,7 @@ class Connection:
     since_s: float
     close: Callable[[], object]
     phase: Phase = Phase.OPENING
-    session: object | None = None
+    session: str | None = None
     look: Callable[[], None] = _nothing
 
     def enter(self, phase: Phase, now_s: float) -> None:
@@ -88,7 +88,7 @@ class Connections:
     """Bounded by CONNECTIONS_MAX, and for each address and session."""
 
     def __init__(self) -> None:
-        self._open: set[Connection] = set()
+        self._open: dict[Connection, None] = {}  # the longest there first
         self._of_address: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -109,7 +109,7 @@ class Connections:
         elif len(self._open) >= CONNECTIONS_MAX and not self.make_room(now_s):
             return None
         connection = Connection(address, now_s, _nothing)
-        self._open.add(connection)
+        self._open[connection] = None
         self._of_address[address] += 1
         return connection
 
@@ -120,17 +120,17 @@ class Connections:
     def leave(self, connection: Connection) -> None:
         """Forget a connection that has ended; a second time nothing happens."""
         if connection in self._open:
-            self._open.discard(connection)
+            del self._open[connection]
             self._of_address[connection.address] -= 1
             if not self._of_address[connection.address]:
                 del self._of_address[connection.address]
 
-    def sign(self, connection: Connection, session: object, now_s: float) -> None:
+    def sign(self, connection: Connection, session: str, now_s: float) -> None:
         """Note whose request came; beyond its share the session's oldest idle connection ends."""
-        if connection.session is session:
+        if connection.session == session:
             return
         connection.session = session
-        own = [each for each in self._open if each.session is session and each is not connection]
+        own = [each for each in self._open if each.session == session and each is not connection]
         if len(own) >= CONNECTIONS_PER_SESSION_MAX:
             self._close_one(own, now_s)
 

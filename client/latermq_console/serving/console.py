@@ -33,7 +33,7 @@ from latermq_console.reading.letters import Shelves
 from latermq_console.reading.shards import ShardLook
 from latermq_console.reading.watch import Sample, Watch
 from latermq_console.serving.attempts import Attempts
-from latermq_console.serving.connections import SESSION
+from latermq_console.serving.connections import SESSION, address_key
 from latermq_console.serving.gate import Gate, TooManyRequestsError
 from latermq_console.serving.headers import Scope, cookie_name, header, is_same_origin, is_secure
 from latermq_console.serving.sessions import AGE_S_MAX, FormSeal, Session, Sessions
@@ -151,7 +151,7 @@ class Console:
         self.known_browsers = FormSeal()  # another key: tokens of forms are given to anybody
         self.attempts = Attempts()
         self.bodies = asyncio.Semaphore(BODIES_AT_ONCE_MAX)
-        self._gate = Gate()
+        self.gate = Gate()
         self._templates = environment()
         self._outside = self.desk()  # who has not signed in
         self._watches: dict[str, Watch] = {}
@@ -181,7 +181,8 @@ class Console:
         async def endpoint(request: Request) -> Response:
             live = LIVE_HEADER in request.headers
             session = self.sessions.get(cookie_of(request), person=not live)
-            request.scope[SESSION] = session
+            # By name, here and at the gate: a session that has ended is kept by nothing.
+            request.scope[SESSION] = session.csrf if session is not None else None
             made = ""
             if session is None:
                 try:
@@ -192,8 +193,10 @@ class Console:
                 made, session = self.open(self.desk())
             view = View(self, request, session)
             try:
-                async with self._gate.of(session.user or session):
-                    response = await self._answer(view, handler, fresh=bool(made))
+                answering = self._answer(view, handler, fresh=bool(made))
+                response = await self.gate.run(
+                    session.csrf, session.user, request.url.path, answering
+                )
             except TooManyRequestsError:
                 words = "Wait until some of your pages have come."
                 response = self.error(view, 429, "Too many requests at once", words)
@@ -253,6 +256,11 @@ class Console:
 
     def error(self, view: View | None, status: int, title: str, words: str) -> Response:
         return self.render(view, "error.html", status, title=title, words=plain(words), code=status)
+
+    def whose(self, scope: Scope) -> Session | str:
+        """Return the session that a request names, or the address that it comes from."""
+        session = self.sessions.peek(cookie_of(Request(scope)))
+        return session or address_key(str((scope.get("client") or ("",))[0]))
 
     def open(self, desk: Desk) -> tuple[str, Session]:
         """Begin a session, and with a user's first one the watch."""

@@ -142,6 +142,10 @@ def _refusal(scope: Scope) -> str:
 
 
 async def _say(send: Send, status: int, words: str) -> None:
-    headers = [(b"content-type", b"text/plain; charset=utf-8")]
+    body = f"{words}\n".encode()
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", str(len(body)).encode()),
+    ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": f"{words}\n".encode()})
+    await send({"type": "http.response.body", "body": body})

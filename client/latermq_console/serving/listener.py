@@ -9,7 +9,7 @@ import asyncio
 import errno
 import ssl
 from collections.abc import Sequence
-from socket import socket
+from socket import MSG_PEEK, socket
 from typing import Any, Final
 
 import h11
@@ -27,6 +27,7 @@ from latermq_console.serving.connections import (
 )
 
 SWEEP_S: Final = 0.5
+LEFT_AT_ONCE_MAX: Final = 32
 AGAIN_S: Final = 0.05  # until the next accept after one that failed
 NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 TOO_LATE: Final = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -92,6 +93,16 @@ class Protocol(H11Protocol):
         self.transport.abort()
 
 
+def _has_left(accepted: socket) -> bool:
+    """Tell whether the peer has closed a connection before it was accepted, without a word."""
+    try:
+        return not accepted.recv(1, MSG_PEEK)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
 class Server(uvicorn.Server):
     """uvicorn's server, whose connections come from `Accepting`."""
 
@@ -123,6 +134,7 @@ class Accepting:
     async def _accept(self, listening: socket) -> None:
         loop = asyncio.get_running_loop()
         listening.setblocking(False)
+        left = 0  # accepted since the others had their turn of the loop, and gone already
         while True:
             try:
                 accepted, address = await loop.sock_accept(listening)
@@ -131,7 +143,13 @@ class Accepting:
                     self._connections.make_room(clock.monotonic_s())
                 await asyncio.sleep(AGAIN_S)
                 continue
+            if _has_left(accepted) and left < LEFT_AT_ONCE_MAX:
+                left += 1
+                accepted.close()
+                continue
             self._welcome(accepted, address_key(str(address[0])))
+            left = 0
+            await asyncio.sleep(0)  # one that waits already is accepted without a turn of the loop
 
     def _welcome(self, accepted: socket, address: str) -> None:
         connection = self._connections.admit(address, clock.monotonic_s())

@@ -99,6 +99,10 @@ class Sessions:
             self._open.move_to_end(key)
         return session
 
+    def peek(self, cookie: str) -> Session | None:
+        """Return the session of a cookie, however old; it stays as idle as it was."""
+        return self._open.get(_hash(cookie))
+
     def end(self, cookie: str) -> None:
         """End the session of a cookie, if there is one."""
         if _hash(cookie) in self._open:

@@ -1,4 +1,4 @@
-"""The templates, and what they may call."""
+"""The templates, what they may call, and the static files beside them."""
 
 import hashlib
 from functools import cache
@@ -6,6 +6,8 @@ from importlib.resources import files
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
 
 from latermq_console import clock
 from latermq_console.drawing import charts, words
@@ -14,6 +16,7 @@ from latermq_text.attempts import UNLIMITED, allowed
 from latermq_text.durations import format_duration
 
 PACKAGE: Final = "latermq_console"
+MEDIA_TYPES: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
 def environment() -> Environment:
@@ -48,10 +51,23 @@ def environment() -> Environment:
 
 
 @cache
+def _static() -> dict[str, bytes]:
+    """Return the contents of the static files: few, small, and read once."""
+    return {file.name: file.read_bytes() for file in (files(PACKAGE) / "static").iterdir()}
+
+
+async def static_file(request: Request) -> Response:
+    """Answer with a static file."""
+    name = request.path_params["name"]
+    if name not in _static():
+        return PlainTextResponse("There is no such file.\n", 404)
+    return Response(_static()[name], media_type=MEDIA_TYPES[name.rpartition(".")[2]])
+
+
+@cache
 def asset(name: str) -> str:
     """Return the address of a static file, which changes with the file."""
-    data = (files(PACKAGE) / "static" / name).read_bytes()
-    return f"/static/{name}?v={hashlib.sha256(data).hexdigest()[:12]}"
+    return f"/static/{name}?v={hashlib.sha256(_static()[name]).hexdigest()[:12]}"
 
 
 def _ago(ms: int) -> Any:

@@ -87,6 +87,39 @@ def test_a_body_is_bounded() -> None:
     assert bodies.body_of(deep[: bodies.SHOWN_BYTES_MAX], "").kind == "text"
 
 
+def test_what_is_shown_of_a_body_is_bounded_whatever_it_is() -> None:
+    most = bodies.SHOWN_BYTES_MAX
+    nested = b"[" + b",".join([b"[" * 400 + b"]" * 400] * 80) + b"]"
+    for body in (nested, b"\x01" * most, b"\n" * most, b'"' * (most + 1), b"\xc3\xa9" * most,
+                 b"[" + b"1," * 30_000 + b"1]", b"a\t" * most):  # fmt: skip
+        shown = bodies.body_of(body, "")
+        assert shown.cut
+        assert len(shown.text) <= most
+        assert shown.text.count("\n") <= bodies.LINES_SHOWN_MAX
+    assert bodies.body_of(b"\xc3\xa9" * 9, "", 5).text == "éé", "no half of a character"
+    packed = bodies.body_of(gzip.compress(bytes(100 << 20), 1), "gzip")
+    assert (packed.kind, packed.cut, packed.damage) == ("text", True, "")
+    assert len(packed.text) <= most
+
+
+def test_a_text_that_is_cut_says_so() -> None:
+    assert words.cut_short("a\nb", 10, 10) == "a\nb"
+    assert words.cut_short("a\nb\nc", 10, 2) == "a\nb\n… cut: it has 5 characters"
+    assert words.cut_short("\x01" * 9, 13, 2) == "\\u0001\\u0001\\\n… cut: it has 9 characters"
+    assert words.beginning_of("", 10, 10) == ("", False)
+
+
+def test_stacks_and_properties_of_a_letter_are_bounded() -> None:
+    attempts = [attempt(number, number * 1_000, stack=f"{number}\n" * 30_000)
+                for number in range(1, 65)]  # fmt: skip
+    told = story.events(letter(*attempts))
+    assert sum(len(each.stack) for each in told) <= story.STACKS_CHARACTERS_MAX + 64 * 100
+    assert "… cut: it has" in told[-2].stack
+    many = bodies.properties_of({f"p{number:04}": "v" * 9_000 for number in range(300)})
+    assert len(many) == bodies.PROPERTIES_SHOWN_MAX + 1
+    assert (many[-1].value, len(many[0].value) < 4_200) == ("100 more", True)
+
+
 def test_properties_that_tell_of_secrets_are_masked() -> None:
     shown = bodies.properties_of({"b": "1", "Auth_Token": "x", "password": "y", "passenger": "z"})
     assert [(each.name, each.value) for each in shown] == [

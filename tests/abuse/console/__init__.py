@@ -1,0 +1,1 @@
+"""Attacks on a console process: a signed-in person works beside them."""
