@@ -252,9 +252,12 @@ class SlabMachine(RuleBasedStateMachine):
     @rule(step_ms=st.one_of(st.integers(0, 300), st.integers(0, 60_000)), slice=st.integers(1, 9))
     def expire(self, step_ms: int, slice: int) -> None:
         self.now_ms += step_ms
-        due = [pair for pair in self.armed() if pair[0] <= self.now_ms][:slice]
-        found = self.leases.expire(self.now_ms, slice)
-        assert [one.id for one in found] == [id for _, id in due]
+        due = [id for ms, id in self.armed() if ms <= self.now_ms]
+        found = self.leases.expire(self.now_ms, slice, lambda group_id: group_id)
+        assert len(found) == min(slice, len(due))
+        for group_id in GROUP_IDS:
+            own = [one.id for one in found if one.group_id == group_id]
+            assert own == [id for id in due if self.known[id].group_id == group_id][: len(own)]
         for delivery in found:
             one = self.known[delivery.id]
             one.armed_ms = None

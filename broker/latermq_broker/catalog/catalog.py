@@ -60,6 +60,9 @@ class Backoff:
     jitter: float = 0.0  # 0…1
 
 
+WEIGHT_MAX: Final = 100
+
+
 class TopicTimes(NamedTuple):
     """How long a topic's messages are to stay, and their dedup ids to count.
 
@@ -119,6 +122,7 @@ class Group:
     forgotten: tuple[tuple[int, int], ...] = ()
     """(topic id, when its subscription was deleted), the oldest first; see `GroupAdmin.forget`."""
     made_by: str = ""  # as of a topic
+    weight: int = 1  # its share of a turn beside those of other groups, to WEIGHT_MAX
 
     @property
     def dead_letter_topic(self) -> str:
@@ -168,6 +172,8 @@ def _group_fields(group: Group) -> dict[str, Any]:
         del fields["forgotten"]
     if not group.made_by:
         del fields["made_by"]
+    if group.weight == 1:
+        del fields["weight"]
     return fields
 
 

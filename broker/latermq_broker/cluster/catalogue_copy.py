@@ -181,8 +181,8 @@ class CatalogueCopy:
             self._try(name, partial(self._make_group, first[name], now_ms))
         for name in set(steps.compared) - set(unlike):
             group, before = first[name], own[name]
-            if (group.max_attempts, group.backoff, group.on_dead) != (
-                before.max_attempts, before.backoff, before.on_dead
+            if (group.max_attempts, group.backoff, group.on_dead, group.weight) != (
+                before.max_attempts, before.backoff, before.on_dead, before.weight
             ):  # fmt: skip
                 self._try(name, partial(self._alter_group, group, now_ms))
         return self._link(GROUPS, known, answer)
@@ -191,7 +191,7 @@ class CatalogueCopy:
         changed = self._engine.groups.alter(
             group.name, max_attempts=group.max_attempts, backoff=group.backoff,
             clear_backoff=group.backoff is None, now_ms=now_ms,
-            on_dead=group.on_dead if group.fifo else None,
+            on_dead=group.on_dead if group.fifo else None, weight=group.weight,
         )  # fmt: skip
         self._on_group(group.name, changed)
 
@@ -199,7 +199,7 @@ class CatalogueCopy:
         made = self._engine.groups.create(
             group.name, fifo=group.fifo, max_attempts=group.max_attempts, backoff=group.backoff,
             now_ms=now_ms, on_dead=group.on_dead, lite_parent=group.lite_parent,
-            lite_exclusive=group.lite_exclusive,
+            lite_exclusive=group.lite_exclusive, weight=group.weight,
         )  # fmt: skip
         self._on_group(group.name, made)
 
@@ -290,5 +290,5 @@ def _kind(group: Group) -> Group:
     """Give a group without what can be altered or is its own."""
     return replace(
         group, id=0, max_attempts=1, backoff=None, created_ms=0, on_dead=group.on_dead.SKIP,
-        forgotten=(), made_by="",
+        forgotten=(), made_by="", weight=1,
     )  # fmt: skip

@@ -244,6 +244,7 @@ class CatalogueSource:
                         group.name, fifo=group.fifo, max_attempts=group.max_attempts,
                         backoff=group.backoff, now_ms=now_ms, on_dead=group.on_dead,
                         lite_parent=group.lite_parent, lite_exclusive=group.lite_exclusive,
+                        weight=group.weight,
                     )  # fmt: skip
                 except RequestError as error:
                     self._cannot(request.shard, group.name, error)

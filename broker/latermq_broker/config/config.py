@@ -126,8 +126,10 @@ class DeliveryConfig:
     fresh_weight: int = 3  # lanes share a receive by weight; neither starves the other
     retry_weight: int = 1
     lower_priority_percent: int = 5  # of a PRIORITY topic, for each lower priority; 0: none
-    tick_leases_max: int = 1_000  # one tick ends at most so many leases, fires so many timers
-    tick_timers_max: int = 100  # 1 ms of work; a call takes several turns of the loop
+    tick_leases_max: int = 200  # one tick ends at most so many leases, of all groups in turn
+    tick_timers_max: int = (
+        100  # and fires so many timers: 1 ms of work; a call takes several turns of the loop
+    )
     history_attempts_max: int = 64
     failure_class_bytes_max: int = 256
     failure_text_bytes_max: int = 2 * KIB

@@ -1,20 +1,21 @@
 """Timers whose minute has come near: cut by second, merged when their second opens.
 
     minute taken ─► loading ─► a second's chunks ──┐
-    armed ────────────────────► its fresh entries ─┴─► open: one second, merged ─► ready ─► fired
+    armed ────────────────────► its fresh entries ─┴─► open: one second, merged ─► lanes ─► fired
                                                    late: armed for the open second or before ─┘
 
 Eight bytes an entry until it is ready, and never much work at once: a minute is taken apart a slice
 at a time, a chunk is sorted when it is full, a second is merged as far as it is asked for. So a
-million timers of one instant hold nobody up.
+million timers of one instant hold nobody up. What is due stands in a lane for each topic, and the
+lanes take turns: a million timers of one topic stand in front of its own only.
 """
 
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator
-from heapq import heappop, heappush, merge
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import heapify, heappop, heappush, merge
+from itertools import chain
 from typing import Final
 
 from latermq_broker.config.core_bounds import TimerBounds
@@ -23,6 +24,10 @@ from latermq_broker.schedule.run_file import MINUTE_MS, POSITION_BITS, pack_entr
 SECOND_MS: Final = 1_000
 SECONDS: Final = MINUTE_MS // SECOND_MS
 OPEN_LEAD_MS: Final = 50
+QUANTUM: Final = 8  # timers of a lane, before the next one has its turn
+SORTED_TIMES: Final = 8  # so many times what is fired in one go is put in lanes
+
+LanesOf = Callable[[Sequence[int]], Sequence[int]]  # keys → lane of each
 
 _SECOND: Final = SECOND_MS << POSITION_BITS  # in keys, and in packed entries
 _MINUTE: Final = MINUTE_MS << POSITION_BITS
@@ -42,7 +47,10 @@ class Near:
         self._merged: Iterator[int] = iter(())  # … in order, less what was taken
         self._head: int | None = None  # key of the first that is left of them
         self._late: list[int] = []  # heap of keys
-        self._ready: deque[int] = deque()  # keys in order, before all others
+        self._lanes: dict[int, list[int]] = {}  # lane → heap of keys that are due
+        self._turns: deque[int] = deque()  # lanes, the next one first
+        self._offered: dict[int, int] = {}  # key that `due` returned last → its lane
+        self._end = 0  # what `due` was asked for last
         self._cancelled: set[int] = set()  # keys that stay in place
 
     # --- in and out ----------------------------------------------------------------------------
@@ -59,9 +67,7 @@ class Near:
             self._cancelled.remove(key)
             return
         second = (key >> POSITION_BITS) // SECOND_MS
-        if self._ready and key < self._ready[-1]:
-            self._ready = deque(sorted([*self._ready, key]))
-        elif second <= self._opened:
+        if second <= self._opened:
             heappush(self._late, key)
         else:
             self._add_fresh(second, key - second // SECONDS * _MINUTE)
@@ -86,12 +92,8 @@ class Near:
 
     def cancel(self, key: int) -> None:
         """Cancel the entry of a key, which must be here."""
-        ready = self._ready
-        if ready and key <= ready[-1]:
-            if ready[0] == key:
-                ready.popleft()
-            else:
-                ready.remove(key)
+        if key in self._offered:
+            del self._offered[key]
         elif self._late and self._late[0] == key:
             heappop(self._late)
         else:
@@ -120,30 +122,93 @@ class Near:
             low = high
         return len(part)
 
-    def due(self, end: int, count_max: int) -> list[int]:
-        """Return up to `count_max` keys below `end`, in order; they stay until cancelled.
+    def due(self, end: int, count_max: int, lanes_of: LanesOf | None = None) -> list[int]:
+        """Return up to `count_max` keys below `end`; they stay until cancelled.
 
-        Fewer, or none, while minutes are still loading.
+        Lanes take turns; of each its earliest come first. Fewer, or none, while minutes are still
+        loading.
+
+        Args:
+            lanes_of: puts keys in lanes; None: all in one.
         """
-        ready = self._ready
-        if ready and ready[-1] >= end:  # the clock was set back: they are not due any more
-            for early in ready:
-                heappush(self._late, early)
-            ready.clear()
-        while len(ready) < count_max and (key := self._take_first(end)) is not None:
+        for key, lane in self._offered.items():
+            self._enter(lane, key)
+        self._offered.clear()
+        if end < self._end:  # the clock was set back: some are not due any more
+            self._step_back(end)
+        self._end = end
+        fresh = self._take_fresh(end, count_max, at_once=lanes_of is None)
+        for key, lane in zip(fresh, lanes_of(fresh) if lanes_of else [0] * len(fresh), strict=True):
+            self._enter(lane, key)
+        turns = self._turns
+        while turns and len(self._offered) < count_max:
+            lane = turns[0]
+            keys = self._lanes[lane]
+            for _ in range(min(QUANTUM, count_max - len(self._offered))):
+                if self._first_of(keys) is None:
+                    break
+                self._offered[heappop(keys)] = lane
+            if keys:
+                turns.rotate(-1)
+            else:
+                del self._lanes[turns.popleft()]
+        return list(self._offered)
+
+    def _take_fresh(self, end: int, count_max: int, *, at_once: bool) -> list[int]:
+        """Take out keys below `end` that are in no lane yet; with `at_once` no more than needed."""
+        fresh: list[int] = []
+        known = sum(map(len, self._lanes.values()))
+        most = count_max if at_once else SORTED_TIMES * count_max
+        while at_once or len(fresh) < most:
+            late = bool(self._late) and self._late[0] < end
+            if at_once and not late and known + len(fresh) >= most:
+                break
+            key = self._take_first(end)
+            if key is None:
+                break
             if key in self._cancelled:
                 self._cancelled.remove(key)
             else:
-                ready.append(key)
-        return list(islice(ready, count_max))
+                fresh.append(key)
+        return fresh
+
+    def _enter(self, lane: int, key: int) -> None:
+        keys = self._lanes.get(lane)
+        if keys is None:
+            self._lanes[lane] = [key]
+            self._turns.append(lane)
+        else:
+            heappush(keys, key)
+
+    def _first_of(self, keys: list[int]) -> int | None:
+        """Return the first key of a lane that is not cancelled."""
+        while keys and keys[0] in self._cancelled:
+            self._cancelled.remove(heappop(keys))
+        return keys[0] if keys else None
+
+    def _step_back(self, end: int) -> None:
+        for lane, keys in list(self._lanes.items()):
+            for key in keys:
+                if key >= end:
+                    heappush(self._late, key)
+            self._lanes[lane] = [key for key in keys if key < end]
+            heapify(self._lanes[lane])
+
+    def _loose(self) -> Iterator[int]:
+        """Yield the keys that are in no array, the cancelled too."""
+        yield from self._offered
+        for keys in self._lanes.values():
+            yield from keys
+        yield from self._late
 
     def next_ms(self) -> int | None:
         """Return when to ask `due`: not after the first, nor long before; None: nothing is here.
 
         Long past while there is something to load.
         """
-        if self._ready:
-            return self._ready[0] >> POSITION_BITS
+        firsts = [key for keys in self._lanes.values() if (key := self._first_of(keys)) is not None]
+        if firsts or self._offered:
+            return min(chain(firsts, self._offered, self._late[:1])) >> POSITION_BITS
         while self._late and self._late[0] in self._cancelled:
             self._cancelled.remove(heappop(self._late))
         while self._head is not None and self._head in self._cancelled:
@@ -161,7 +226,7 @@ class Near:
         return head if first is None or head < first else first
 
     def _take_first(self, end: int) -> int | None:
-        """Take out the first key below `end` behind those that are ready; None: there is none."""
+        """Take out the first key below `end` that is in no lane; None: there is none."""
         while self._head is None and self._open_next(end):
             pass
         head, late = self._head, self._late
@@ -206,7 +271,7 @@ class Near:
     def holds(self, key: int) -> bool:
         if key in self._cancelled:
             return False
-        if key in self._ready or key in self._late:
+        if key in self._loose():
             return True
         minute = (key >> POSITION_BITS) // MINUTE_MS
         packed = key - minute * _MINUTE
@@ -217,7 +282,7 @@ class Near:
         tables: dict[int, array[int]] = {}
         for minute, entries in self._arrays():
             tables.setdefault(minute, array("Q")).extend(entries)
-        for key in (*self._ready, *self._late):
+        for key in self._loose():
             _put(tables, key)
         cancelled: dict[int, array[int]] = {}
         for key in self._cancelled:
@@ -227,7 +292,7 @@ class Near:
     def by_part(self) -> Iterator[tuple[int, "array[int]"]]:
         """Yield (minute, some of its entries, the cancelled too); each entry that stays, once."""
         rest: dict[int, array[int]] = {}
-        for key in (*self._ready, *self._late):
+        for key in self._loose():
             _put(rest, key)
         yield from [*rest.items(), *self._arrays()]
 
@@ -236,7 +301,7 @@ class Near:
 
     def in_order(self, after: int) -> Iterator[int]:
         """Yield the keys above `after`, in order; read little more than what is consumed."""
-        early = [key for key in (*self._ready, *self._late) if key > after]
+        early = [key for key in self._loose() if key > after]
         by_second: dict[int, list[int]] = {}
         for key in early:
             by_second.setdefault((key >> POSITION_BITS) // SECOND_MS, []).append(key)
@@ -262,7 +327,7 @@ class Near:
                     yield key
 
     def _arrays(self) -> Iterator[tuple[int, "array[int]"]]:
-        """Yield (minute, entries) of all but those in `_ready` and `_late`."""
+        """Yield (minute, entries) of all but `_loose`."""
         if self._head is not None:
             for rest in self._open_rest():
                 yield self._opened // SECONDS, rest

@@ -7,7 +7,7 @@ when to ask again.
 """
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from latermq_broker.config.core_bounds import TimerBounds
@@ -79,14 +79,29 @@ class Timer:
             return self.far.holds(minute, pack_entry(due_ms, position))
         return self.near.holds(_key(due_ms, position))
 
-    def due(self, now_ms: int, count_max: int) -> list[Entry]:
-        """Return up to `count_max` entries due at `now_ms`, in order; they stay until cancelled.
+    def due(
+        self,
+        now_ms: int,
+        count_max: int,
+        lanes_of: Callable[[Sequence[int]], Sequence[int]] | None = None,
+    ) -> list[Entry]:
+        """Return up to `count_max` entries due at `now_ms`; they stay until cancelled.
+
+        Lanes take turns, and are in order each. `lanes_of` tells those of positions; None: all are
+        in one.
 
         Fewer, or none, while a large minute is being read; then `next_deadline_ms` is not after
         now. When `now_ms` falls, what was due and was not cancelled is due later again.
         """
         self._bring_near((now_ms + LOAD_LEAD_MS) // MINUTE_MS)
-        return [_entry(key) for key in self.near.due(_key(now_ms + 1, 0), count_max)]
+        end = _key(now_ms + 1, 0)
+        if lanes_of is None:
+            return [_entry(key) for key in self.near.due(end, count_max)]
+
+        def lanes(keys: Sequence[int]) -> Sequence[int]:
+            return lanes_of([_entry(key)[1] for key in keys])
+
+        return [_entry(key) for key in self.near.due(end, count_max, lanes)]
 
     def next_deadline_ms(self) -> int | None:
         """Tell when to ask `due`: not after the first entry, maybe a while before any is due."""

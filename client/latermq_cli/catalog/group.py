@@ -40,6 +40,7 @@ from latermq_text.whole import whole_group
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _DEFAULT_BACKOFF: Final = "default"
+_WEIGHT_MAX: Final = 100
 _ON_DEAD: Final = {
     None: group_pb2.ON_DEAD_UNSPECIFIED,
     "skip": group_pb2.SKIP,
@@ -173,6 +174,7 @@ def create(
         "latermq group alter billing --max-attempts 5",
         'latermq group alter billing --backoff "fixed 30s"',
         "latermq group alter billing --backoff default",
+        "latermq group alter payments --weight 10",
     )
 )
 @click.argument("name")
@@ -184,18 +186,24 @@ def create(
     "--backoff", metavar="POLICY", help=f'{_BACKOFF_HELP} "default": the broker\'s own ladder.'
 )
 @_on_dead_option("skip: go on with the next")
+@click.option(
+    "--weight", type=click.IntRange(1, _WEIGHT_MAX), metavar="N",
+    help=f"Share of each turn of the broker beside other groups, 1 to {_WEIGHT_MAX} "
+    "[a new group has 1].",
+)  # fmt: skip
 @broker_options
 def alter(
     name: str,
     max_attempts: int | None,
     backoff: str | None,
     on_dead: str | None,
+    weight: int | None,
     endpoint: str,
     as_json: bool,
 ) -> None:
-    """Change what happens to the failed messages of the group NAME."""
-    if max_attempts is None and backoff is None and on_dead is None:
-        raise click.UsageError("say what to change: --max-attempts, --backoff, --on-dead")
+    """Change what happens to the failed messages of the group NAME, and its weight."""
+    if max_attempts is None and backoff is None and on_dead is None and weight is None:
+        raise click.UsageError("say what to change: --max-attempts, --backoff, --on-dead, --weight")
     clear = backoff == _DEFAULT_BACKOFF
     policy = None if backoff is None or clear else backoff_policy(backoff)
     request = group_pb2.AlterGroupRequest(
@@ -204,6 +212,7 @@ def alter(
         backoff=policy,
         clear_backoff=clear,
         on_dead=_ON_DEAD[on_dead],
+        weight=weight or 0,
     )
     with Connection(endpoint) as broker:
         altered = broker.call(broker.groups.AlterGroup, request).group
@@ -291,6 +300,8 @@ def show(name: str, endpoint: str, as_json: bool) -> None:
     click.echo(f"  order         {_order(settings)}")
     click.echo(f"  attempts      {_attempts_told(settings)}")
     click.echo(f"  backoff       {_backoff_told(settings)}")
+    if settings.weight > 1:
+        click.echo(f"  weight        {settings.weight}")
     click.echo(f"  created       {format_instant(settings.created_at_ms)}")
     click.echo(f"  dead letters  {dead}")
     for unequal in settings.unequal_filters:
@@ -410,7 +421,9 @@ def _print_policy(settings: group_pb2.Group, as_json: bool) -> None:
     number = counted(settings.max_attempts, "attempt")
     if settings.max_attempts == UNLIMITED:
         number = "unlimited attempts"
-    click.echo(f"group {plain(settings.name)}: {order}{number}, backoff {_backoff_told(settings)}")
+    weight = f", weight {settings.weight}" if settings.weight > 1 else ""
+    backoff = _backoff_told(settings)
+    click.echo(f"group {plain(settings.name)}: {order}{number}, backoff {backoff}{weight}")
 
 
 def _order(settings: group_pb2.Group) -> str:

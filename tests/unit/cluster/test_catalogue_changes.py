@@ -344,7 +344,7 @@ async def test_both_have_the_same_after_anything(tmp_path: Path, seed: int) -> N
         elif rig is pair.first and step == 5 and engine.catalog.group(name) is not None:
             engine.groups.alter(
                 name, max_attempts=random.randint(1, 5), backoff=None, clear_backoff=False,
-                now_ms=pair.committer.time_ms, on_dead=None,
+                now_ms=pair.committer.time_ms, on_dead=None, weight=random.randint(1, 3),
             )  # fmt: skip
         elif step == 6:
             if rig is pair.first:  # what it deleted since it wrote that down may come back
@@ -359,8 +359,8 @@ async def test_both_have_the_same_after_anything(tmp_path: Path, seed: int) -> N
     assert {(topic.name, topic.type) for topic in first.topics()} == {
         (topic.name, topic.type) for topic in other.topics()
     }
-    assert {(group.name, group.max_attempts) for group in first.groups()} == {
-        (group.name, group.max_attempts) for group in other.groups()
+    assert {(group.name, group.max_attempts, group.weight) for group in first.groups()} == {
+        (group.name, group.max_attempts, group.weight) for group in other.groups()
     }
     request, memory = pair.copy.request(), read_memory(tmp_path / "1")
     assert (len(request.topics), len(request.groups)) == (0, 0), "something is news yet"

@@ -1,5 +1,6 @@
 """Topics and groups as they are stored: bytes that never change, and what was added to them."""
 
+from dataclasses import replace
 from typing import Final
 
 from latermq_broker.catalog.catalog import (
@@ -45,6 +46,8 @@ def test_groups() -> None:
     group = Group(id=1, name="billing", fifo=False, max_attempts=3, backoff=None, created_ms=5)
     assert encode_group(group) == GROUP_BYTES
     assert decode_group(GROUP_BYTES) == group
+    heavy = replace(group, weight=7)
+    assert decode_group(encode_group(heavy)) == heavy
     made = decode_group(GROUP_MADE_BY_SHOP)
     assert made.made_by == "shop"
     assert encode_group(made) == GROUP_MADE_BY_SHOP

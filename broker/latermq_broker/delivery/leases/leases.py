@@ -10,6 +10,7 @@ from itertools import compress
 from typing import Final, NamedTuple, TypeAlias
 
 from latermq_broker.delivery.leases.columns import Numbers
+from latermq_broker.delivery.leases.group_deadlines import GroupDeadlines, equal_weight
 from latermq_broker.delivery.leases.lease import (
     GENERATION_MASK,
     IN_HAND,
@@ -20,7 +21,6 @@ from latermq_broker.delivery.leases.lease import (
     after,
 )
 from latermq_broker.delivery.leases.renewals import Renewals, early_ms
-from latermq_broker.delivery.leases.row_deadlines import RowDeadlines
 from latermq_broker.delivery.leases.shared import (
     LOW_BITS,
     LOW_MASK,
@@ -217,7 +217,7 @@ class Leases:
     def __init__(self) -> None:
         self.slab = slab = Slab()
         self.deliveries = Deliveries(slab)
-        self.deadlines = RowDeadlines(slab)
+        self.deadlines = GroupDeadlines(slab)
         self.next_id = 1
         self.stride = 1  # between two generations of a delivery: odd, random in each life
         self._renewals = Renewals(slab)
@@ -418,9 +418,13 @@ class Leases:
             yield row, sorted((deadline_ms[at], id[at]) for at, code in part if code == State.READY)
             row = states.find(_READY, row + rows)
 
-    def expire(self, now_ms: int, count_max: int) -> list[Delivery]:
-        """Disarm up to `count_max` deliveries whose deadline has come, the earliest first."""
-        return [Delivery(self.slab, row) for row in self.deadlines.expire(now_ms, count_max)]
+    def expire(
+        self, now_ms: int, count_max: int, weight: Callable[[int], int] = equal_weight
+    ) -> list[Delivery]:
+        """Disarm up to `count_max` deliveries whose deadline has come: groups take turns, by
+        weight, and of each its earliest come first."""
+        rows = self.deadlines.expire(now_ms, count_max, weight)
+        return [Delivery(self.slab, row) for row in rows]
 
     def wait_again(self, delivery: Delivery) -> None:
         """Arm again what expired and was not dealt with, unless its deadline has moved on since."""

@@ -1,20 +1,22 @@
-"""Deadlines of leases and backoffs: arm, disarm, expire, in order and to the millisecond.
+"""Deadlines of one group's leases and backoffs: in order and to the millisecond.
 
 A wheel of slots, each a ring of the slab's rows; only when a slot's time has come are its rows put
 in order. Arming and disarming cost O(1), and leave nothing behind: most leases are acknowledged
 long before their deadline. A row is due at its `deadline_ms`, or a bit earlier: `armed` is 1 + how
-much, and 0 while it is not armed.
+much, and 0 while it is not armed. A slot of many rows is opened in parts, one for each question.
 """
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from typing import Final
 
 from latermq_broker.delivery.leases.slab import Slab, fill
 
 _SLOT_BITS: Final = 10
 SLOT_MS: Final = 1 << _SLOT_BITS
+OPENED_ROWS_MAX: Final = 4_096  # rows of a slot taken up in one go: some 3 ms
 EARLY_MS_MAX: Final = (1 << 16) - 1  # below this: `armed` has 16 bits
 #  (due, id) in order, as one number.
 _ID_BITS: Final = 64
@@ -30,6 +32,7 @@ class RowDeadlines:
         self._rings: dict[int, int] = {}  # slot number → ring
         self._slot_order: list[int] = []  # heap of slot numbers; each once, maybe empty by now
         self._open: list[int] = []  # heap of what is due in opened slots; some of it is stale
+        self._opening: list[int] = []  # what was taken up of the next slot, in no order
         self._open_until = 0  # first slot number that is not opened
         self._listed_slot = -1  # whose rows `_listed` holds in order, for the next listing
         self._listed: list[int] = []
@@ -83,6 +86,14 @@ class RowDeadlines:
             for row in rows:
                 self.disarm(row)
 
+    def opened(self, due_ms: int) -> bool:
+        """Tell whether what is due then is in order already."""
+        return due_ms >> _SLOT_BITS < self._open_until
+
+    def slot_ms(self, due_ms: int) -> int:
+        """Return when the slot of what is due then begins."""
+        return due_ms >> _SLOT_BITS << _SLOT_BITS
+
     def expire(self, now_ms: int, count_max: int) -> list[int]:
         """Disarm up to `count_max` rows due at `now_ms`, and return them, earliest first."""
         due: list[int] = []
@@ -97,6 +108,8 @@ class RowDeadlines:
                     self.disarm(row)
                     due.append(row)
             elif not self._open_slot(now_ms >> _SLOT_BITS):
+                if self._opening:
+                    break
                 self._open_until = max(self._open_until, (now_ms >> _SLOT_BITS) + 1)
                 break
         return due
@@ -112,14 +125,16 @@ class RowDeadlines:
         while self._slot_order:
             slot = self._slot_order[0]
             ring = self._rings[slot]
-            if slab.next[ring] != ring:
+            if slab.next[ring] != ring or self._opening:
                 return slot << _SLOT_BITS
             self._forget_slot(slot)
         return None
 
     def in_order(self, after: tuple[int, int] = (-1, -1)) -> Iterator[tuple[int, int]]:
         """Yield (due, id) beyond `after`, earliest first; reads only as far as it is consumed."""
-        opened = set(self._open) if after[0] >> _SLOT_BITS < self._open_until else ()
+        opened: set[int] = set()
+        if after[0] >> _SLOT_BITS < self._open_until:
+            opened.update(self._open)
         for key in sorted(opened):
             pair = (key >> _ID_BITS, key & _ID_MASK)
             if pair > after and self._armed_row(*pair):
@@ -130,7 +145,10 @@ class RowDeadlines:
 
     def _slot_in_order(self, slot: int, after: tuple[int, int]) -> Iterator[tuple[int, int]]:
         if slot != self._listed_slot:
-            self._listed = sorted(due_ms << _ID_BITS | item for due_ms, item in self._in(slot))
+            keys = [due_ms << _ID_BITS | item for due_ms, item in self._in(slot)]
+            if self._slot_order and slot == self._slot_order[0]:
+                keys += self._opening
+            self._listed = sorted(set(keys))
             self._listed_slot = slot
         listed = self._listed  # what is armed into the slot from here on is left out
         first = bisect_right(listed, (after[0] << _ID_BITS) + after[1])
@@ -153,21 +171,26 @@ class RowDeadlines:
         return row if armed and slab.deadline_ms[row] + 1 - armed == due_ms else 0
 
     def _open_slot(self, last: int) -> bool:
-        """Put the next slot in order; False: none up to number `last` is left."""
+        """Put the next slot in order; False: none up to number `last` is left, or, where `_opening`
+        has some of it, it is not whole yet."""
         if not self._slot_order or self._slot_order[0] > last:
             return False
         slot = self._slot_order[0]
         assert slot >= self._open_until
         assert not self._open
         slab = self._slab
-        opened: list[int] = []
-        for row in slab.members(self._rings[slot]):
+        ring = self._rings[slot]
+        for row in islice(slab.members(ring), OPENED_ROWS_MAX):
             due_ms = slab.deadline_ms[row] + 1 - slab.armed[row]
-            opened.append(due_ms << _ID_BITS | slab.id[row])
-            slab.next[row] = 0
+            self._opening.append(due_ms << _ID_BITS | slab.id[row])
+            slab.leave(row)
+        if slot == self._listed_slot:
+            self._listed_slot = -1
+        if slab.next[ring] != ring:
+            return False
         self._forget_slot(slot)
-        heapify(opened)
-        self._open = opened
+        self._open, self._opening = self._opening, []
+        heapify(self._open)
         self._open_until = slot + 1
         return True
 
@@ -179,7 +202,7 @@ class RowDeadlines:
         left: list[int] = []
         for slot in self._slot_order:
             ring = self._rings[slot]
-            if slot < last and slab.next[ring] == ring:
+            if slot < last and slab.next[ring] == ring and not self._opening:
                 slab.give(self._rings.pop(slot))
             else:
                 left.append(slot)

@@ -6,7 +6,7 @@ from operator import itemgetter
 from typing import Final
 
 from latermq_broker.catalog.access import User
-from latermq_broker.catalog.catalog import BackoffKind, encode_group
+from latermq_broker.catalog.catalog import WEIGHT_MAX, BackoffKind, encode_group
 from latermq_broker.catalog.shares import Shares, key_of, maker
 from latermq_broker.delivery.leases.lease import State
 from latermq_broker.delivery.order.fifo import FifoGate
@@ -109,13 +109,16 @@ class GroupAdmin:
         lite_parent: str = "",
         lite_exclusive: bool = False,
         made_by: str = "",
+        weight: int = 0,
     ) -> Group:
         """Make the group; the same again is OK. max_attempts 0: the default, UNLIMITED: no last.
+        weight 0: 1, or what the group has.
 
         Raises BadRequestError when it exists otherwise, or a value is out of bounds.
         """
         self._check(max_attempts, backoff)
         _check_on_dead(name, on_dead, fifo=fifo)
+        _check_weight(weight)
         catalog, config = self._state.catalog, self._state.config
         existing = catalog.group(name)
         wanted = Group(
@@ -129,6 +132,7 @@ class GroupAdmin:
             lite_parent=lite_parent,
             lite_exclusive=lite_exclusive,
             made_by=made_by,
+            weight=weight or 1,
         )
         if existing is None:
             limit = config.catalog.group_count_max
@@ -143,6 +147,7 @@ class GroupAdmin:
             created_ms=existing.created_ms,
             forgotten=existing.forgotten,
             made_by=existing.made_by,
+            weight=weight or existing.weight,
         )
         if known != existing:
             raise BadRequestError(f"group {name} exists with another policy; alter it instead")
@@ -157,12 +162,14 @@ class GroupAdmin:
         clear_backoff: bool,
         now_ms: int,
         on_dead: OnDead | None = None,
+        weight: int = 0,
     ) -> Group:
         """Alter the group: 0 and None leave as it is; clear_backoff: back to the default ladder.
 
         What is parked already stays so.
         """
         self._check(max_attempts, backoff)
+        _check_weight(weight)
         group = self._state.catalog.require_group(name)
         if on_dead is not None:
             _check_on_dead(name, on_dead, fifo=group.fifo)
@@ -171,6 +178,7 @@ class GroupAdmin:
             max_attempts=max_attempts or group.max_attempts,
             backoff=None if clear_backoff else backoff or group.backoff,
             on_dead=on_dead or group.on_dead,
+            weight=weight or group.weight,
         )
         if changed != group:
             self._put(changed, now_ms)
@@ -290,6 +298,11 @@ class GroupAdmin:
 def _check_on_dead(name: str, on_dead: OnDead, *, fifo: bool) -> None:
     if on_dead is OnDead.PARK and not fifo:
         raise BadRequestError(f"group {name} keeps no order: only a fifo group can park")
+
+
+def _check_weight(weight: int) -> None:
+    if not 0 <= weight <= WEIGHT_MAX:
+        raise BadRequestError(f"weight {weight} is not within 1 to {WEIGHT_MAX}")
 
 
 def _check_backoff(backoff: Backoff) -> None:

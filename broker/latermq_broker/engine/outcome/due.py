@@ -47,10 +47,10 @@ class DueWork:
         self.opened_ms = 0  # clients are given `_silent_ms_max` from here to show that they live
 
     def fire_timers(self, now_ms: int) -> None:
-        """Fire due timers, a bounded slice, in order. Raises StoreFullError; the rest stays due."""
+        """Fire due timers, a slice; topics take turns. StoreFullError: the rest stays due."""
         state = self._state
         wall_ms = state.wall.at(now_ms)
-        due = state.timer.due(wall_ms, self._config.tick_timers_max)
+        due = state.timer.due(wall_ms, self._config.tick_timers_max, self._topics_at)
         read_ahead(state.store.log, [(position, RECORD_BYTES) for _, position in due])
         waiting = len(state.timer)
         try:
@@ -61,10 +61,21 @@ class DueWork:
             for due_ms, count in Counter([due_ms for due_ms, _ in fired]).items():
                 state.figures.lateness_ms.observe_some(wall_ms - due_ms, count)
 
+    def _topics_at(self, positions: Sequence[int]) -> list[int]:
+        """Return the topic id of each delayed message; 0: it cannot be read."""
+        topics: list[int] = []
+        read_ahead(self._state.store.log, [(position, RECORD_BYTES) for position in positions])
+        for position in positions:
+            try:
+                topics.append(decode_message_head(self._state.read(position).payload).topic_id)
+            except CorruptRecordError:
+                topics.append(0)
+        return topics
+
     def end_leases(self, now_ms: int) -> None:
-        """End a bounded slice of leases, earliest first. StoreFullError: the rest stays due."""
+        """End a bounded slice of leases; groups take turns. StoreFullError: the rest stays due."""
         leases = self._state.leases
-        due = leases.expire(now_ms, self._config.tick_leases_max)
+        due = leases.expire(now_ms, self._config.tick_leases_max, self._weight)
         for index, delivery in enumerate(due):
             try:
                 self._reach_deadline(delivery, now_ms)
@@ -72,6 +83,10 @@ class DueWork:
                 for undone in due[index:]:
                     leases.wait_again(undone)
                 raise
+
+    def _weight(self, group_id: int) -> int:
+        group = self._state.catalog.group_by_id(group_id)
+        return group.weight if group is not None else 1
 
     def client_seen(self, client_id: str, now_ms: int, group: str = "") -> bool:
         """Keep the renewal of its leases going, if it holds any; in the group, if one is named.

@@ -201,6 +201,12 @@ class Announced:
         """Note that something became receivable for one group."""
         self._pairs.add((subscription.group_id, subscription.topic_id))
 
+    def add_named(self, group_name: str, topic_name: str) -> None:
+        """Note that something is receivable still for a group, if both are there."""
+        group, topic = self._catalog.group(group_name), self._catalog.topic(topic_name)
+        if group is not None and topic is not None:
+            self._pairs.add((group.id, topic.id))
+
     def take(self) -> Ready:
         """Name what was announced since the last call."""
         if not self:

@@ -109,7 +109,7 @@ def group_of(body: bytes) -> Group | None:
         sound = (
             _NAME.fullmatch(group.name)
             and _has_its_types(group)
-            and min(group.id, group.max_attempts) > 0
+            and min(group.id, group.max_attempts, group.weight) > 0
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
@@ -118,7 +118,13 @@ def group_of(body: bytes) -> Group | None:
 
 def _has_its_types(group: Group) -> bool:
     """Tell whether each field is of its type, which decoding a verified body takes for granted."""
-    numbers = [group.id, group.max_attempts, group.created_ms, *chain(*group.forgotten)]
+    numbers = [
+        group.id,
+        group.max_attempts,
+        group.created_ms,
+        group.weight,
+        *chain(*group.forgotten),
+    ]
     words = [group.name, group.lite_parent, group.made_by]
     flags = [group.fifo, group.lite_exclusive]
     factors: list[object] = []

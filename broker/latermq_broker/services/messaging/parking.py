@@ -53,14 +53,18 @@ class Parking(Generic[Found]):
         flow: FlowControl,
         shares: Shares | None = None,
         took_all: Callable[[Found], bool] | None = None,
+        waits: Callable[[str, str], bool] | None = None,
     ) -> None:
         """
         Args:
             shares: of the calls of users that may wait.
             took_all: tells whether what was found leaves nothing to anybody else in the line.
+            waits: tells whether a group's line of a topic has to wait for the next turn.
         """
         self._took_all = took_all
-        self._nothing_left = False  # in the line that is served
+        self._waits = waits
+        self._nothing_left = False  # in the line that is served; or its turn is over
+        self._place = "", ""  # group and topic of that line
         self._flow = flow
         self._shares = shares or Shares(AuthConfig())
         self._count_max = config.parked_receives_max
@@ -154,6 +158,7 @@ class Parking(Generic[Found]):
         """Let those who wait in this line look once more, in order of arrival."""
         if self._lines.waits(group, topic):
             self._nothing_left = False
+            self._place = group, topic
             self._lines.serve(group, topic, self._try)
 
     def wake(self, ready: Ready) -> None:
@@ -177,7 +182,8 @@ class Parking(Generic[Found]):
         later = waiter.later
         if later.settled:
             return True
-        if self._nothing_left:
+        if self._nothing_left or (self._waits is not None and self._waits(*self._place)):
+            self._nothing_left = True
             return False
         try:
             outcome = waiter.attempt()

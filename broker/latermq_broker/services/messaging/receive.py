@@ -41,7 +41,11 @@ from latermq_broker.engine.state.model import (
     ReceiveRequest,
     filter_of,
 )
-from latermq_broker.errors import InvalidReceiptHandleError, RequestError
+from latermq_broker.errors import (
+    InvalidReceiptHandleError,
+    RequestError,
+    TooManyRequestsError,
+)
 from latermq_broker.services.call.answers import Caller, StreamAnswer
 from latermq_broker.services.call.bounds import Bounds
 from latermq_broker.services.call.handler import Call
@@ -52,6 +56,7 @@ from latermq_broker.services.clients.rooms import Rooms
 from latermq_broker.services.messaging.flow import FlowControl
 from latermq_broker.services.messaging.parking import Parking, Waiter
 from latermq_broker.services.messaging.polling import polling_ms
+from latermq_broker.services.messaging.turn_shares import TurnShares
 from latermq_broker.services.wire import wire
 from latermq_broker.services.wire.wire_delivery import (
     GROUP_DELETED_ELEMENT,
@@ -109,8 +114,13 @@ class ReceiveService:
         self._wall_ms = partial(_wall_ms, rooms)
         self._record_bytes_max = config.store.message_body_bytes_max + RECORD_BODY_OVERHEAD_BYTES
         self.parking: Parking[Leased] = Parking(
-            config.server, self._flow, Shares(config.auth), lambda leased: leased.took_all
+            config.server,
+            self._flow,
+            Shares(config.auth),
+            lambda leased: leased.took_all,
+            self._waits_a_turn,
         )
+        self._turns = TurnShares(partial(_weight, rooms.engine))
         filters = rooms.sessions.filters
         filters.on_change = self.parking.end_others
         filters.before = partial(_filters_before, rooms.engine)
@@ -159,8 +169,9 @@ class ReceiveService:
         reads_lite = self._reads_lite(receive, caller)
         call = caller.call
         leased, now_ms = None, self._committer.now_ms()
+        waits = bool(wait_ms) and self._may_wait_a_turn(receive, caller)
         if reads_lite:
-            leased = self._attempt_lite(receive, call)
+            leased = None if waits else self._attempt_lite(receive, call)
         else:
             expression = request.filter_expression.expression
             client, place = receive.client_id, (receive.group, receive.topic)
@@ -169,7 +180,7 @@ class ReceiveService:
                 client, place, receive.filter, expression, now_ms, declares=declares
             )
             self.parking.serve(receive.group, receive.topic)
-            if not self._comes_away_empty(receive):
+            if not waits and not self._comes_away_empty(receive):
                 leased = self._lease_wanted(receive, call)
         if receive.auto_renew:
             self._sessions.hold(receive.client_id, call.user, now_ms)
@@ -198,6 +209,26 @@ class ReceiveService:
         )
         call.on_cancel(partial(self._abandon, receive.group, waiter))
         return waiter.later.then(partial(self._reply_later, topic, receive))
+
+    def _waits_a_turn(self, group: str, topic: str) -> bool:
+        """Tell whether the group had its share of this turn; then it is served in the next one."""
+        if not self._turns.spent(group):
+            return False
+        self._engine.announced.add_named(group, topic)
+        self._committer.written()  # has a next turn
+        return True
+
+    def _may_wait_a_turn(self, receive: ReceiveRequest, caller: Caller) -> bool:
+        """As `_waits_a_turn`, unless too many wait already."""
+        if not self._turns.spent(receive.group):
+            return False
+        try:
+            self.parking.check(
+                receive.group, caller.client_id, caller.call.connection_id, receive.user
+            )
+        except TooManyRequestsError:
+            return False
+        return self._waits_a_turn(receive.group, receive.topic)
 
     def _comes_away_empty(self, receive: ReceiveRequest) -> bool:
         """Tell whether somebody who asks for the same was just given nothing, and waits on."""
@@ -297,6 +328,7 @@ class ReceiveService:
         if not delivered:
             return None
         size = sum([len(each.rest) + len(each.sys) + ELEMENT_BYTES for each in delivered])
+        self._turns.take(receive.group, len(delivered))
         call.reserve_reply(size)
         recorded = self._committer.leased()  # now: asked for after the write, it takes another turn
         took_all = (
@@ -411,6 +443,11 @@ def _sees_all(group: Group | None, receive: ReceiveRequest) -> bool:
     if receive.filter is not EVERYTHING or receive.topic.startswith(DLQ_PREFIX):
         return False
     return group is None or not (group.fifo or group.lite_parent)
+
+
+def _weight(engine: Engine, name: str) -> int:
+    group = engine.catalog.group(name)
+    return group.weight if group is not None else 1
 
 
 def _wall_ms(rooms: Rooms) -> int:

@@ -59,6 +59,7 @@ class GroupsService:
             max_attempts=wanted.max_attempts,
             backoff=_backoff(wanted.backoff) if wanted.HasField("backoff") else None,
             on_dead=names.choice(OnDead, wanted.on_dead, "on_dead") or OnDead.SKIP,
+            weight=wanted.weight,
             now_ms=self._committer.now_ms(),
         )
         await self._committer.written()
@@ -83,6 +84,7 @@ class GroupsService:
             backoff=_backoff(request.backoff) if request.HasField("backoff") else None,
             clear_backoff=request.clear_backoff,
             on_dead=names.choice(OnDead, request.on_dead, "on_dead"),
+            weight=request.weight,
             now_ms=self._committer.now_ms(),
         )
         await self._committer.written()
@@ -243,6 +245,7 @@ class GroupsService:
             on_dead=group_pb2.OnDead.Name(group.on_dead) if group.fifo else None,
             lite_topics_of=group.lite_parent,
             lite_exclusive=group.lite_exclusive,
+            weight=group.weight,
         )
 
 

@@ -62,6 +62,7 @@ def _config_text(record: Record, names: Names) -> Fields:
         "on_dead": OnDead(body.get("on_dead", OnDead.SKIP)).name.lower(),
         "max_attempts": body["max_attempts"],
         "backoff": body["backoff"],
+        **({"weight": body["weight"]} if "weight" in body else {}),
     }
 
 

@@ -25,17 +25,17 @@ _sym_db = _symbol_database.Default()
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as apache_dot_rocketmq_dot_v2_dot_definition__pb2
 
 
-DESCRIPTOR = _POOL.AddSerializedFile(b'\n\x16latermq/v1/group.proto\x12\nlatermq.v1\x1a#apache/rocketmq/v2/definition.proto\"\x81\x02\n\x07\x42\x61\x63koff\x12,\n\x06ladder\x18\x01 \x01(\x0b\x32\x1a.latermq.v1.Backoff.LadderH\x00\x12\x36\n\x0b\x65xponential\x18\x02 \x01(\x0b\x32\x1f.latermq.v1.Backoff.ExponentialH\x00\x12\x12\n\x08\x66ixed_ms\x18\x03 \x01(\x03H\x00\x12\x0e\n\x06jitter\x18\x04 \x01(\x01\x1a\x45\n\x0b\x45xponential\x12\x12\n\ninitial_ms\x18\x01 \x01(\x03\x12\x0e\n\x06max_ms\x18\x02 \x01(\x03\x12\x12\n\nmultiplier\x18\x03 \x01(\x01\x1a\x1b\n\x06Ladder\x12\x11\n\tdelays_ms\x18\x01 \x03(\x03\x42\x08\n\x06policy\"\xb5\x02\n\rTopicProgress\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x13\n\x0bready_count\x18\x02 \x01(\x03\x12\x17\n\x0fin_flight_count\x18\x03 \x01(\x03\x12\x15\n\rbackoff_count\x18\x04 \x01(\x03\x12\x1b\n\x13last_consumed_at_ms\x18\x05 \x01(\x03\x12\x12\n\nheld_count\x18\x06 \x01(\x03\x12#\n\x1b\x62locked_message_group_count\x18\x07 \x01(\x03\x12\"\n\x1aparked_message_group_count\x18\x08 \x01(\x03\x12\x1b\n\x13oldest_unread_at_ms\x18\t \x01(\x03\x12\x10\n\x08in_per_s\x18\n \x01(\x01\x12\x11\n\tout_per_s\x18\x0b \x01(\x01\x12\x14\n\x0c\x66\x61iled_per_s\x18\x0c \x01(\x01\"5\n\tFilterUse\x12\x12\n\nexpression\x18\x01 \x01(\t\x12\x14\n\x0c\x63lient_count\x18\x02 \x01(\x03\"G\n\x0eUnequalFilters\x12\r\n\x05topic\x18\x01 \x01(\t\x12&\n\x07\x66ilters\x18\x02 \x03(\x0b\x32\x15.latermq.v1.FilterUse\"W\n\nServiceUse\x12\x0f\n\x07service\x18\x01 \x01(\t\x12\x11\n\tclient_id\x18\x02 \x01(\t\x12\x14\n\x0c\x63lient_count\x18\x03 \x01(\x03\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\"H\n\rTopicServices\x12\r\n\x05topic\x18\x01 \x01(\t\x12(\n\x08services\x18\x02 \x03(\x0b\x32\x16.latermq.v1.ServiceUse\"\xce\x03\n\x05Group\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x66ifo\x18\x02 \x01(\x08\x12\x14\n\x0cmax_attempts\x18\x03 \x01(\x05\x12$\n\x07\x62\x61\x63koff\x18\x04 \x01(\x0b\x32\x13.latermq.v1.Backoff\x12\x15\n\rcreated_at_ms\x18\x05 \x01(\x03\x12)\n\x06topics\x18\x06 \x03(\x0b\x32\x19.latermq.v1.TopicProgress\x12\x19\n\x11\x64\x65\x61\x64_letter_count\x18\x07 \x01(\x03\x12#\n\x07on_dead\x18\x08 \x01(\x0e\x32\x12.latermq.v1.OnDead\x12\x16\n\x0elite_topics_of\x18\t \x01(\t\x12\x16\n\x0elite_exclusive\x18\n \x01(\x08\x12\x33\n\x0funequal_filters\x18\x0b \x03(\x0b\x32\x1a.latermq.v1.UnequalFilters\x12+\n\x08progress\x18\x0c \x01(\x0b\x32\x19.latermq.v1.TopicProgress\x12+\n\x08services\x18\x0e \x03(\x0b\x32\x19.latermq.v1.TopicServices\x12,\n\x0f\x64\x65\x66\x61ult_backoff\x18\r \x01(\x0b\x32\x13.latermq.v1.Backoff\"6\n\x12\x43reateGroupRequest\x12 \n\x05group\x18\x01 \x01(\x0b\x32\x11.latermq.v1.Group\"\x99\x01\n\x11\x41lterGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0cmax_attempts\x18\x02 \x01(\x05\x12$\n\x07\x62\x61\x63koff\x18\x03 \x01(\x0b\x32\x13.latermq.v1.Backoff\x12\x15\n\rclear_backoff\x18\x04 \x01(\x08\x12#\n\x07on_dead\x18\x05 \x01(\x0e\x32\x12.latermq.v1.OnDead\"]\n\rGroupResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12 \n\x05group\x18\x02 \x01(\x0b\x32\x11.latermq.v1.Group\"p\n\x11ListGroupsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12%\n\x05order\x18\x03 \x01(\x0e\x32\x16.latermq.v1.GroupOrder\x12\r\n\x05names\x18\x04 \x03(\t\"|\n\x12ListGroupsResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12!\n\x06groups\x18\x02 \x03(\x0b\x32\x11.latermq.v1.Group\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"\x1f\n\x0fGetGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\"\n\x12\x44\x65leteGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"A\n\x13\x44\x65leteGroupResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\"?\n\x11ResetGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\r\n\x05to_ms\x18\x03 \x01(\x03\"Q\n\x12ResetGroupResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12\x0f\n\x07offsets\x18\x02 \x03(\x03\"\xbe\x02\n\x0cMessageGroup\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12-\n\x05state\x18\x03 \x01(\x0e\x32\x1e.latermq.v1.MessageGroup.State\x12\x11\n\tdue_at_ms\x18\x04 \x01(\x03\x12\x12\n\nmessage_id\x18\x05 \x01(\t\x12\x12\n\npending_id\x18\x06 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x07 \x01(\x05\x12\x12\n\nlive_count\x18\x08 \x01(\x03\x12\x12\n\nheld_count\x18\t \x01(\x03\x12\x1b\n\x13\x64\x65\x61\x64_letter_offsets\x18\n \x03(\x03\"Q\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\t\n\x05READY\x10\x01\x12\r\n\tIN_FLIGHT\x10\x02\x12\x0b\n\x07\x42\x41\x43KOFF\x10\x03\x12\n\n\x06PARKED\x10\x04\"\x8e\x01\n\x18ListMessageGroupsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12-\n\x05state\x18\x03 \x01(\x0e\x32\x1e.latermq.v1.MessageGroup.State\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\t\"\x92\x01\n\x19ListMessageGroupsResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12\x30\n\x0emessage_groups\x18\x02 \x03(\x0b\x32\x18.latermq.v1.MessageGroup\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"$\n\x13ListServicesRequest\x12\r\n\x05group\x18\x01 \x01(\t\"o\n\x14ListServicesResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12+\n\x08services\x18\x02 \x03(\x0b\x32\x19.latermq.v1.TopicServices*5\n\x06OnDead\x12\x17\n\x13ON_DEAD_UNSPECIFIED\x10\x00\x12\x08\n\x04SKIP\x10\x01\x12\x08\n\x04PARK\x10\x02*Y\n\nGroupOrder\x12\x0b\n\x07\x42Y_NAME\x10\x00\x12\n\n\x06\x42Y_AGE\x10\x01\x12\x0c\n\x08\x42Y_READY\x10\x02\x12\x0f\n\x0b\x42Y_FAILURES\x10\x03\x12\x13\n\x0f\x42Y_DEAD_LETTERS\x10\x04\x32\xfd\x04\n\x06Groups\x12H\n\x0b\x43reateGroup\x12\x1e.latermq.v1.CreateGroupRequest\x1a\x19.latermq.v1.GroupResponse\x12\x46\n\nAlterGroup\x12\x1d.latermq.v1.AlterGroupRequest\x1a\x19.latermq.v1.GroupResponse\x12K\n\nListGroups\x12\x1d.latermq.v1.ListGroupsRequest\x1a\x1e.latermq.v1.ListGroupsResponse\x12\x42\n\x08GetGroup\x12\x1b.latermq.v1.GetGroupRequest\x1a\x19.latermq.v1.GroupResponse\x12N\n\x0b\x44\x65leteGroup\x12\x1e.latermq.v1.DeleteGroupRequest\x1a\x1f.latermq.v1.DeleteGroupResponse\x12K\n\nResetGroup\x12\x1d.latermq.v1.ResetGroupRequest\x1a\x1e.latermq.v1.ResetGroupResponse\x12`\n\x11ListMessageGroups\x12$.latermq.v1.ListMessageGroupsRequest\x1a%.latermq.v1.ListMessageGroupsResponse\x12Q\n\x0cListServices\x12\x1f.latermq.v1.ListServicesRequest\x1a .latermq.v1.ListServicesResponseb\x06proto3')
+DESCRIPTOR = _POOL.AddSerializedFile(b'\n\x16latermq/v1/group.proto\x12\nlatermq.v1\x1a#apache/rocketmq/v2/definition.proto\"\x81\x02\n\x07\x42\x61\x63koff\x12,\n\x06ladder\x18\x01 \x01(\x0b\x32\x1a.latermq.v1.Backoff.LadderH\x00\x12\x36\n\x0b\x65xponential\x18\x02 \x01(\x0b\x32\x1f.latermq.v1.Backoff.ExponentialH\x00\x12\x12\n\x08\x66ixed_ms\x18\x03 \x01(\x03H\x00\x12\x0e\n\x06jitter\x18\x04 \x01(\x01\x1a\x45\n\x0b\x45xponential\x12\x12\n\ninitial_ms\x18\x01 \x01(\x03\x12\x0e\n\x06max_ms\x18\x02 \x01(\x03\x12\x12\n\nmultiplier\x18\x03 \x01(\x01\x1a\x1b\n\x06Ladder\x12\x11\n\tdelays_ms\x18\x01 \x03(\x03\x42\x08\n\x06policy\"\xb5\x02\n\rTopicProgress\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x13\n\x0bready_count\x18\x02 \x01(\x03\x12\x17\n\x0fin_flight_count\x18\x03 \x01(\x03\x12\x15\n\rbackoff_count\x18\x04 \x01(\x03\x12\x1b\n\x13last_consumed_at_ms\x18\x05 \x01(\x03\x12\x12\n\nheld_count\x18\x06 \x01(\x03\x12#\n\x1b\x62locked_message_group_count\x18\x07 \x01(\x03\x12\"\n\x1aparked_message_group_count\x18\x08 \x01(\x03\x12\x1b\n\x13oldest_unread_at_ms\x18\t \x01(\x03\x12\x10\n\x08in_per_s\x18\n \x01(\x01\x12\x11\n\tout_per_s\x18\x0b \x01(\x01\x12\x14\n\x0c\x66\x61iled_per_s\x18\x0c \x01(\x01\"5\n\tFilterUse\x12\x12\n\nexpression\x18\x01 \x01(\t\x12\x14\n\x0c\x63lient_count\x18\x02 \x01(\x03\"G\n\x0eUnequalFilters\x12\r\n\x05topic\x18\x01 \x01(\t\x12&\n\x07\x66ilters\x18\x02 \x03(\x0b\x32\x15.latermq.v1.FilterUse\"W\n\nServiceUse\x12\x0f\n\x07service\x18\x01 \x01(\t\x12\x11\n\tclient_id\x18\x02 \x01(\t\x12\x14\n\x0c\x63lient_count\x18\x03 \x01(\x03\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\"H\n\rTopicServices\x12\r\n\x05topic\x18\x01 \x01(\t\x12(\n\x08services\x18\x02 \x03(\x0b\x32\x16.latermq.v1.ServiceUse\"\xde\x03\n\x05Group\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x66ifo\x18\x02 \x01(\x08\x12\x14\n\x0cmax_attempts\x18\x03 \x01(\x05\x12$\n\x07\x62\x61\x63koff\x18\x04 \x01(\x0b\x32\x13.latermq.v1.Backoff\x12\x15\n\rcreated_at_ms\x18\x05 \x01(\x03\x12)\n\x06topics\x18\x06 \x03(\x0b\x32\x19.latermq.v1.TopicProgress\x12\x19\n\x11\x64\x65\x61\x64_letter_count\x18\x07 \x01(\x03\x12#\n\x07on_dead\x18\x08 \x01(\x0e\x32\x12.latermq.v1.OnDead\x12\x16\n\x0elite_topics_of\x18\t \x01(\t\x12\x16\n\x0elite_exclusive\x18\n \x01(\x08\x12\x33\n\x0funequal_filters\x18\x0b \x03(\x0b\x32\x1a.latermq.v1.UnequalFilters\x12+\n\x08progress\x18\x0c \x01(\x0b\x32\x19.latermq.v1.TopicProgress\x12+\n\x08services\x18\x0e \x03(\x0b\x32\x19.latermq.v1.TopicServices\x12,\n\x0f\x64\x65\x66\x61ult_backoff\x18\r \x01(\x0b\x32\x13.latermq.v1.Backoff\x12\x0e\n\x06weight\x18\x0f \x01(\x05\"6\n\x12\x43reateGroupRequest\x12 \n\x05group\x18\x01 \x01(\x0b\x32\x11.latermq.v1.Group\"\xa9\x01\n\x11\x41lterGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0cmax_attempts\x18\x02 \x01(\x05\x12$\n\x07\x62\x61\x63koff\x18\x03 \x01(\x0b\x32\x13.latermq.v1.Backoff\x12\x15\n\rclear_backoff\x18\x04 \x01(\x08\x12#\n\x07on_dead\x18\x05 \x01(\x0e\x32\x12.latermq.v1.OnDead\x12\x0e\n\x06weight\x18\x06 \x01(\x05\"]\n\rGroupResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12 \n\x05group\x18\x02 \x01(\x0b\x32\x11.latermq.v1.Group\"p\n\x11ListGroupsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12%\n\x05order\x18\x03 \x01(\x0e\x32\x16.latermq.v1.GroupOrder\x12\r\n\x05names\x18\x04 \x03(\t\"|\n\x12ListGroupsResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12!\n\x06groups\x18\x02 \x03(\x0b\x32\x11.latermq.v1.Group\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"\x1f\n\x0fGetGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\"\n\x12\x44\x65leteGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"A\n\x13\x44\x65leteGroupResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\"?\n\x11ResetGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\r\n\x05to_ms\x18\x03 \x01(\x03\"Q\n\x12ResetGroupResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12\x0f\n\x07offsets\x18\x02 \x03(\x03\"\xbe\x02\n\x0cMessageGroup\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12-\n\x05state\x18\x03 \x01(\x0e\x32\x1e.latermq.v1.MessageGroup.State\x12\x11\n\tdue_at_ms\x18\x04 \x01(\x03\x12\x12\n\nmessage_id\x18\x05 \x01(\t\x12\x12\n\npending_id\x18\x06 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x07 \x01(\x05\x12\x12\n\nlive_count\x18\x08 \x01(\x03\x12\x12\n\nheld_count\x18\t \x01(\x03\x12\x1b\n\x13\x64\x65\x61\x64_letter_offsets\x18\n \x03(\x03\"Q\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\t\n\x05READY\x10\x01\x12\r\n\tIN_FLIGHT\x10\x02\x12\x0b\n\x07\x42\x41\x43KOFF\x10\x03\x12\n\n\x06PARKED\x10\x04\"\x8e\x01\n\x18ListMessageGroupsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12-\n\x05state\x18\x03 \x01(\x0e\x32\x1e.latermq.v1.MessageGroup.State\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\t\"\x92\x01\n\x19ListMessageGroupsResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12\x30\n\x0emessage_groups\x18\x02 \x03(\x0b\x32\x18.latermq.v1.MessageGroup\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"$\n\x13ListServicesRequest\x12\r\n\x05group\x18\x01 \x01(\t\"o\n\x14ListServicesResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12+\n\x08services\x18\x02 \x03(\x0b\x32\x19.latermq.v1.TopicServices*5\n\x06OnDead\x12\x17\n\x13ON_DEAD_UNSPECIFIED\x10\x00\x12\x08\n\x04SKIP\x10\x01\x12\x08\n\x04PARK\x10\x02*Y\n\nGroupOrder\x12\x0b\n\x07\x42Y_NAME\x10\x00\x12\n\n\x06\x42Y_AGE\x10\x01\x12\x0c\n\x08\x42Y_READY\x10\x02\x12\x0f\n\x0b\x42Y_FAILURES\x10\x03\x12\x13\n\x0f\x42Y_DEAD_LETTERS\x10\x04\x32\xfd\x04\n\x06Groups\x12H\n\x0b\x43reateGroup\x12\x1e.latermq.v1.CreateGroupRequest\x1a\x19.latermq.v1.GroupResponse\x12\x46\n\nAlterGroup\x12\x1d.latermq.v1.AlterGroupRequest\x1a\x19.latermq.v1.GroupResponse\x12K\n\nListGroups\x12\x1d.latermq.v1.ListGroupsRequest\x1a\x1e.latermq.v1.ListGroupsResponse\x12\x42\n\x08GetGroup\x12\x1b.latermq.v1.GetGroupRequest\x1a\x19.latermq.v1.GroupResponse\x12N\n\x0b\x44\x65leteGroup\x12\x1e.latermq.v1.DeleteGroupRequest\x1a\x1f.latermq.v1.DeleteGroupResponse\x12K\n\nResetGroup\x12\x1d.latermq.v1.ResetGroupRequest\x1a\x1e.latermq.v1.ResetGroupResponse\x12`\n\x11ListMessageGroups\x12$.latermq.v1.ListMessageGroupsRequest\x1a%.latermq.v1.ListMessageGroupsResponse\x12Q\n\x0cListServices\x12\x1f.latermq.v1.ListServicesRequest\x1a .latermq.v1.ListServicesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'latermq_proto.latermq.v1.group_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ONDEAD']._serialized_start=3000
-  _globals['_ONDEAD']._serialized_end=3053
-  _globals['_GROUPORDER']._serialized_start=3055
-  _globals['_GROUPORDER']._serialized_end=3144
+  _globals['_ONDEAD']._serialized_start=3032
+  _globals['_ONDEAD']._serialized_end=3085
+  _globals['_GROUPORDER']._serialized_start=3087
+  _globals['_GROUPORDER']._serialized_end=3176
   _globals['_BACKOFF']._serialized_start=76
   _globals['_BACKOFF']._serialized_end=333
   _globals['_BACKOFF_EXPONENTIAL']._serialized_start=225
@@ -53,39 +53,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOPICSERVICES']._serialized_start=864
   _globals['_TOPICSERVICES']._serialized_end=936
   _globals['_GROUP']._serialized_start=939
-  _globals['_GROUP']._serialized_end=1401
-  _globals['_CREATEGROUPREQUEST']._serialized_start=1403
-  _globals['_CREATEGROUPREQUEST']._serialized_end=1457
-  _globals['_ALTERGROUPREQUEST']._serialized_start=1460
-  _globals['_ALTERGROUPREQUEST']._serialized_end=1613
-  _globals['_GROUPRESPONSE']._serialized_start=1615
-  _globals['_GROUPRESPONSE']._serialized_end=1708
-  _globals['_LISTGROUPSREQUEST']._serialized_start=1710
-  _globals['_LISTGROUPSREQUEST']._serialized_end=1822
-  _globals['_LISTGROUPSRESPONSE']._serialized_start=1824
-  _globals['_LISTGROUPSRESPONSE']._serialized_end=1948
-  _globals['_GETGROUPREQUEST']._serialized_start=1950
-  _globals['_GETGROUPREQUEST']._serialized_end=1981
-  _globals['_DELETEGROUPREQUEST']._serialized_start=1983
-  _globals['_DELETEGROUPREQUEST']._serialized_end=2017
-  _globals['_DELETEGROUPRESPONSE']._serialized_start=2019
-  _globals['_DELETEGROUPRESPONSE']._serialized_end=2084
-  _globals['_RESETGROUPREQUEST']._serialized_start=2086
-  _globals['_RESETGROUPREQUEST']._serialized_end=2149
-  _globals['_RESETGROUPRESPONSE']._serialized_start=2151
-  _globals['_RESETGROUPRESPONSE']._serialized_end=2232
-  _globals['_MESSAGEGROUP']._serialized_start=2235
-  _globals['_MESSAGEGROUP']._serialized_end=2553
-  _globals['_MESSAGEGROUP_STATE']._serialized_start=2472
-  _globals['_MESSAGEGROUP_STATE']._serialized_end=2553
-  _globals['_LISTMESSAGEGROUPSREQUEST']._serialized_start=2556
-  _globals['_LISTMESSAGEGROUPSREQUEST']._serialized_end=2698
-  _globals['_LISTMESSAGEGROUPSRESPONSE']._serialized_start=2701
-  _globals['_LISTMESSAGEGROUPSRESPONSE']._serialized_end=2847
-  _globals['_LISTSERVICESREQUEST']._serialized_start=2849
-  _globals['_LISTSERVICESREQUEST']._serialized_end=2885
-  _globals['_LISTSERVICESRESPONSE']._serialized_start=2887
-  _globals['_LISTSERVICESRESPONSE']._serialized_end=2998
-  _globals['_GROUPS']._serialized_start=3147
-  _globals['_GROUPS']._serialized_end=3784
+  _globals['_GROUP']._serialized_end=1417
+  _globals['_CREATEGROUPREQUEST']._serialized_start=1419
+  _globals['_CREATEGROUPREQUEST']._serialized_end=1473
+  _globals['_ALTERGROUPREQUEST']._serialized_start=1476
+  _globals['_ALTERGROUPREQUEST']._serialized_end=1645
+  _globals['_GROUPRESPONSE']._serialized_start=1647
+  _globals['_GROUPRESPONSE']._serialized_end=1740
+  _globals['_LISTGROUPSREQUEST']._serialized_start=1742
+  _globals['_LISTGROUPSREQUEST']._serialized_end=1854
+  _globals['_LISTGROUPSRESPONSE']._serialized_start=1856
+  _globals['_LISTGROUPSRESPONSE']._serialized_end=1980
+  _globals['_GETGROUPREQUEST']._serialized_start=1982
+  _globals['_GETGROUPREQUEST']._serialized_end=2013
+  _globals['_DELETEGROUPREQUEST']._serialized_start=2015
+  _globals['_DELETEGROUPREQUEST']._serialized_end=2049
+  _globals['_DELETEGROUPRESPONSE']._serialized_start=2051
+  _globals['_DELETEGROUPRESPONSE']._serialized_end=2116
+  _globals['_RESETGROUPREQUEST']._serialized_start=2118
+  _globals['_RESETGROUPREQUEST']._serialized_end=2181
+  _globals['_RESETGROUPRESPONSE']._serialized_start=2183
+  _globals['_RESETGROUPRESPONSE']._serialized_end=2264
+  _globals['_MESSAGEGROUP']._serialized_start=2267
+  _globals['_MESSAGEGROUP']._serialized_end=2585
+  _globals['_MESSAGEGROUP_STATE']._serialized_start=2504
+  _globals['_MESSAGEGROUP_STATE']._serialized_end=2585
+  _globals['_LISTMESSAGEGROUPSREQUEST']._serialized_start=2588
+  _globals['_LISTMESSAGEGROUPSREQUEST']._serialized_end=2730
+  _globals['_LISTMESSAGEGROUPSRESPONSE']._serialized_start=2733
+  _globals['_LISTMESSAGEGROUPSRESPONSE']._serialized_end=2879
+  _globals['_LISTSERVICESREQUEST']._serialized_start=2881
+  _globals['_LISTSERVICESREQUEST']._serialized_end=2917
+  _globals['_LISTSERVICESRESPONSE']._serialized_start=2919
+  _globals['_LISTSERVICESRESPONSE']._serialized_end=3030
+  _globals['_GROUPS']._serialized_start=3179
+  _globals['_GROUPS']._serialized_end=3816
 # @@protoc_insertion_point(module_scope)

@@ -120,7 +120,7 @@ class TopicServices(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., services: _Optional[_Iterable[_Union[ServiceUse, _Mapping]]] = ...) -> None: ...
 
 class Group(_message.Message):
-    __slots__ = ("name", "fifo", "max_attempts", "backoff", "created_at_ms", "topics", "dead_letter_count", "on_dead", "lite_topics_of", "lite_exclusive", "unequal_filters", "progress", "services", "default_backoff")
+    __slots__ = ("name", "fifo", "max_attempts", "backoff", "created_at_ms", "topics", "dead_letter_count", "on_dead", "lite_topics_of", "lite_exclusive", "unequal_filters", "progress", "services", "default_backoff", "weight")
     NAME_FIELD_NUMBER: _ClassVar[int]
     FIFO_FIELD_NUMBER: _ClassVar[int]
     MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
@@ -135,6 +135,7 @@ class Group(_message.Message):
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     SERVICES_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_BACKOFF_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
     name: str
     fifo: bool
     max_attempts: int
@@ -149,7 +150,8 @@ class Group(_message.Message):
     progress: TopicProgress
     services: _containers.RepeatedCompositeFieldContainer[TopicServices]
     default_backoff: Backoff
-    def __init__(self, name: _Optional[str] = ..., fifo: bool = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., created_at_ms: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[TopicProgress, _Mapping]]] = ..., dead_letter_count: _Optional[int] = ..., on_dead: _Optional[_Union[OnDead, str, int]] = ..., lite_topics_of: _Optional[str] = ..., lite_exclusive: bool = ..., unequal_filters: _Optional[_Iterable[_Union[UnequalFilters, _Mapping]]] = ..., progress: _Optional[_Union[TopicProgress, _Mapping]] = ..., services: _Optional[_Iterable[_Union[TopicServices, _Mapping]]] = ..., default_backoff: _Optional[_Union[Backoff, _Mapping]] = ...) -> None: ...
+    weight: int
+    def __init__(self, name: _Optional[str] = ..., fifo: bool = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., created_at_ms: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[TopicProgress, _Mapping]]] = ..., dead_letter_count: _Optional[int] = ..., on_dead: _Optional[_Union[OnDead, str, int]] = ..., lite_topics_of: _Optional[str] = ..., lite_exclusive: bool = ..., unequal_filters: _Optional[_Iterable[_Union[UnequalFilters, _Mapping]]] = ..., progress: _Optional[_Union[TopicProgress, _Mapping]] = ..., services: _Optional[_Iterable[_Union[TopicServices, _Mapping]]] = ..., default_backoff: _Optional[_Union[Backoff, _Mapping]] = ..., weight: _Optional[int] = ...) -> None: ...
 
 class CreateGroupRequest(_message.Message):
     __slots__ = ("group",)
@@ -158,18 +160,20 @@ class CreateGroupRequest(_message.Message):
     def __init__(self, group: _Optional[_Union[Group, _Mapping]] = ...) -> None: ...
 
 class AlterGroupRequest(_message.Message):
-    __slots__ = ("name", "max_attempts", "backoff", "clear_backoff", "on_dead")
+    __slots__ = ("name", "max_attempts", "backoff", "clear_backoff", "on_dead", "weight")
     NAME_FIELD_NUMBER: _ClassVar[int]
     MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     BACKOFF_FIELD_NUMBER: _ClassVar[int]
     CLEAR_BACKOFF_FIELD_NUMBER: _ClassVar[int]
     ON_DEAD_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
     name: str
     max_attempts: int
     backoff: Backoff
     clear_backoff: bool
     on_dead: OnDead
-    def __init__(self, name: _Optional[str] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., clear_backoff: bool = ..., on_dead: _Optional[_Union[OnDead, str, int]] = ...) -> None: ...
+    weight: int
+    def __init__(self, name: _Optional[str] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., clear_backoff: bool = ..., on_dead: _Optional[_Union[OnDead, str, int]] = ..., weight: _Optional[int] = ...) -> None: ...
 
 class GroupResponse(_message.Message):
     __slots__ = ("status", "group")

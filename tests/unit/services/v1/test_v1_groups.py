@@ -78,6 +78,8 @@ def test_the_same_again_is_ok_and_another_policy_is_refused(rig: V1Rig) -> None:
         ({"on_dead": group_pb2.PARK}, Code.BAD_REQUEST),
         ({"max_attempts": -1}, Code.BAD_REQUEST),
         ({"max_attempts": 1001}, Code.BAD_REQUEST),
+        ({"weight": -1}, Code.BAD_REQUEST),
+        ({"weight": 101}, Code.BAD_REQUEST),
         ({"backoff": group_pb2.Backoff(jitter=0.5)}, Code.BAD_REQUEST),
         ({"backoff": group_pb2.Backoff(fixed_ms=-1)}, Code.BAD_REQUEST),
         ({"backoff": group_pb2.Backoff(fixed_ms=1, jitter=float("nan"))}, Code.BAD_REQUEST),
@@ -95,6 +97,18 @@ def test_altering_replaces_what_is_said(rig: V1Rig) -> None:
     assert not alter(rig, clear_backoff=True).group.HasField("backoff")
     assert alter(rig, clear_backoff=True, backoff=LADDER).status.code == Code.BAD_REQUEST
     assert alter(rig, name="nobody").status.code == Code.CONSUMER_GROUP_NOT_FOUND
+
+
+def test_a_groups_weight_stays_until_another_is_said(rig: V1Rig) -> None:
+    assert create(rig).group.weight == 1
+    assert alter(rig, weight=10).group.weight == 10
+    assert alter(rig, max_attempts=7).group.weight == 10
+    assert create(rig, max_attempts=7).group.weight == 10
+    assert alter(rig, weight=101).status.code == Code.BAD_REQUEST
+    assert get(rig).group.weight == 10
+    rig.checkpoint()
+    rig.restart()
+    assert rig.engine.catalog.require_group("billing").weight == 10
 
 
 def test_showing_tells_its_progress_topic_by_topic(rig: V1Rig) -> None:

@@ -1,0 +1,36 @@
+"""How much one turn of the loop gives to one group, so that the others come to theirs.
+
+Leases of messages are the dearest part of a turn: a group with a hundred consumers and a hundred
+thousand retries would have each turn for itself, and a lone message of another group would wait for
+all of it. A group that has had its share waits for the next turn, behind those that had none.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+MESSAGES: Final = 64  # of a turn, for each unit of weight; the last receive may take more
+
+
+class TurnShares:
+    """Counts messages by group. Made and used in one running loop."""
+
+    def __init__(self, weight: Callable[[str], int]) -> None:
+        """
+        Args:
+            weight: of a group, by its name.
+        """
+        self._weight = weight
+        self._taken: dict[str, int] = {}
+        self._loop = asyncio.get_running_loop()
+
+    def spent(self, group: str) -> bool:
+        """Return whether the group has had its share of this turn."""
+        taken = self._taken.get(group, 0)
+        return taken >= MESSAGES and taken >= MESSAGES * self._weight(group)
+
+    def take(self, group: str, count: int) -> None:
+        """Count messages that were leased to the group in this turn."""
+        if not self._taken:
+            self._loop.call_soon(self._taken.clear)
+        self._taken[group] = self._taken.get(group, 0) + count
