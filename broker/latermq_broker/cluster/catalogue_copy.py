@@ -153,8 +153,9 @@ class CatalogueCopy:
         for name in steps.made:
             topic = first[name]
             create = partial(
-                engine.topics.create, name, topic.type, topic.queue_count, now_ms, times_of(topic)
-            )
+                engine.topics.create, name, topic.type, topic.queue_count, now_ms, times_of(topic),
+                topic.made_by,
+            )  # fmt: skip
             self._try(name, create)
         for name in steps.compared:
             self._try(name, partial(self._alike, first[name], now_ms))
@@ -199,7 +200,7 @@ class CatalogueCopy:
         made = self._engine.groups.create(
             group.name, fifo=group.fifo, max_attempts=group.max_attempts, backoff=group.backoff,
             now_ms=now_ms, on_dead=group.on_dead, lite_parent=group.lite_parent,
-            lite_exclusive=group.lite_exclusive, weight=group.weight,
+            lite_exclusive=group.lite_exclusive, weight=group.weight, made_by=group.made_by,
         )  # fmt: skip
         self._on_group(group.name, made)
 

@@ -233,8 +233,9 @@ class CatalogueSource:
             if engine.catalog.topic(topic.name) is None:
                 try:
                     engine.topics.create(
-                        topic.name, topic.type, topic.queue_count, now_ms, times_of(topic)
-                    )
+                        topic.name, topic.type, topic.queue_count, now_ms, times_of(topic),
+                        topic.made_by,
+                    )  # fmt: skip
                 except RequestError as error:
                     self._cannot(request.shard, topic.name, error)
         for group in map(decode_group, request.groups):
@@ -244,7 +245,7 @@ class CatalogueSource:
                         group.name, fifo=group.fifo, max_attempts=group.max_attempts,
                         backoff=group.backoff, now_ms=now_ms, on_dead=group.on_dead,
                         lite_parent=group.lite_parent, lite_exclusive=group.lite_exclusive,
-                        weight=group.weight,
+                        weight=group.weight, made_by=group.made_by,
                     )  # fmt: skip
                 except RequestError as error:
                     self._cannot(request.shard, group.name, error)

@@ -14,17 +14,17 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from heapq import heapify, heappop, heappush, merge
+from heapq import heappop, heappush, merge
 from itertools import chain
 from typing import Final
 
 from latermq_broker.config.core_bounds import TimerBounds
+from latermq_broker.schedule.due_lanes import DueLanes
 from latermq_broker.schedule.run_file import MINUTE_MS, POSITION_BITS, pack_entry
 
 SECOND_MS: Final = 1_000
 SECONDS: Final = MINUTE_MS // SECOND_MS
 OPEN_LEAD_MS: Final = 50
-QUANTUM: Final = 8  # timers of a lane, before the next one has its turn
 SORTED_TIMES: Final = 8  # so many times what is fired in one go is put in lanes
 
 LanesOf = Callable[[Sequence[int]], Sequence[int]]  # keys → lane of each
@@ -47,11 +47,9 @@ class Near:
         self._merged: Iterator[int] = iter(())  # … in order, less what was taken
         self._head: int | None = None  # key of the first that is left of them
         self._late: list[int] = []  # heap of keys
-        self._lanes: dict[int, list[int]] = {}  # lane → heap of keys that are due
-        self._turns: deque[int] = deque()  # lanes, the next one first
-        self._offered: dict[int, int] = {}  # key that `due` returned last → its lane
         self._end = 0  # what `due` was asked for last
         self._cancelled: set[int] = set()  # keys that stay in place
+        self._lanes = DueLanes(self._cancelled)
 
     # --- in and out ----------------------------------------------------------------------------
 
@@ -92,9 +90,9 @@ class Near:
 
     def cancel(self, key: int) -> None:
         """Cancel the entry of a key, which must be here."""
-        if key in self._offered:
-            del self._offered[key]
-        elif self._late and self._late[0] == key:
+        if self._lanes.cancel(key):
+            return
+        if self._late and self._late[0] == key:
             heappop(self._late)
         else:
             assert key not in self._cancelled
@@ -131,84 +129,38 @@ class Near:
         Args:
             lanes_of: puts keys in lanes; None: all in one.
         """
-        for key, lane in self._offered.items():
-            self._enter(lane, key)
-        self._offered.clear()
+        self._lanes.put_back()
         if end < self._end:  # the clock was set back: some are not due any more
-            self._step_back(end)
+            for key in self._lanes.step_back(end):
+                heappush(self._late, key)
         self._end = end
-        fresh = self._take_fresh(end, count_max, at_once=lanes_of is None)
-        for key, lane in zip(fresh, lanes_of(fresh) if lanes_of else [0] * len(fresh), strict=True):
-            self._enter(lane, key)
-        turns = self._turns
-        while turns and len(self._offered) < count_max:
-            lane = turns[0]
-            keys = self._lanes[lane]
-            for _ in range(min(QUANTUM, count_max - len(self._offered))):
-                if self._first_of(keys) is None:
-                    break
-                self._offered[heappop(keys)] = lane
-            if keys:
-                turns.rotate(-1)
-            else:
-                del self._lanes[turns.popleft()]
-        return list(self._offered)
-
-    def _take_fresh(self, end: int, count_max: int, *, at_once: bool) -> list[int]:
-        """Take out keys below `end` that are in no lane yet; with `at_once` no more than needed."""
         fresh: list[int] = []
-        known = sum(map(len, self._lanes.values()))
-        most = count_max if at_once else SORTED_TIMES * count_max
-        while at_once or len(fresh) < most:
+        known, most = len(self._lanes), count_max if lanes_of is None else SORTED_TIMES * count_max
+        while lanes_of is None or len(fresh) < most:
             late = bool(self._late) and self._late[0] < end
-            if at_once and not late and known + len(fresh) >= most:
+            if lanes_of is None and not late and known + len(fresh) >= most:
+                break  # no more than needed
+            first = self._take_first(end)
+            if first is None:
                 break
-            key = self._take_first(end)
-            if key is None:
-                break
-            if key in self._cancelled:
-                self._cancelled.remove(key)
+            if first in self._cancelled:
+                self._cancelled.remove(first)
             else:
-                fresh.append(key)
-        return fresh
-
-    def _enter(self, lane: int, key: int) -> None:
-        keys = self._lanes.get(lane)
-        if keys is None:
-            self._lanes[lane] = [key]
-            self._turns.append(lane)
-        else:
-            heappush(keys, key)
-
-    def _first_of(self, keys: list[int]) -> int | None:
-        """Return the first key of a lane that is not cancelled."""
-        while keys and keys[0] in self._cancelled:
-            self._cancelled.remove(heappop(keys))
-        return keys[0] if keys else None
-
-    def _step_back(self, end: int) -> None:
-        for lane, keys in list(self._lanes.items()):
-            for key in keys:
-                if key >= end:
-                    heappush(self._late, key)
-            self._lanes[lane] = [key for key in keys if key < end]
-            heapify(self._lanes[lane])
-
-    def _loose(self) -> Iterator[int]:
-        """Yield the keys that are in no array, the cancelled too."""
-        yield from self._offered
-        for keys in self._lanes.values():
-            yield from keys
-        yield from self._late
+                fresh.append(first)
+        for key, lane in zip(fresh, lanes_of(fresh) if lanes_of else [0] * len(fresh), strict=True):
+            self._lanes.enter(lane, key)
+        return self._lanes.hand_out(count_max)
 
     def next_ms(self) -> int | None:
         """Return when to ask `due`: not after the first, nor long before; None: nothing is here.
 
         Long past while there is something to load.
         """
-        firsts = [key for keys in self._lanes.values() if (key := self._first_of(keys)) is not None]
-        if firsts or self._offered:
-            return min(chain(firsts, self._offered, self._late[:1])) >> POSITION_BITS
+        due = self._lanes.first()
+        if due is not None:
+            return (
+                min(due, *self._late[:1]) >> POSITION_BITS if self._late else due >> POSITION_BITS
+            )
         while self._late and self._late[0] in self._cancelled:
             self._cancelled.remove(heappop(self._late))
         while self._head is not None and self._head in self._cancelled:
@@ -271,7 +223,7 @@ class Near:
     def holds(self, key: int) -> bool:
         if key in self._cancelled:
             return False
-        if key in self._loose():
+        if key in chain(self._lanes, self._late):
             return True
         minute = (key >> POSITION_BITS) // MINUTE_MS
         packed = key - minute * _MINUTE
@@ -282,7 +234,7 @@ class Near:
         tables: dict[int, array[int]] = {}
         for minute, entries in self._arrays():
             tables.setdefault(minute, array("Q")).extend(entries)
-        for key in self._loose():
+        for key in chain(self._lanes, self._late):
             _put(tables, key)
         cancelled: dict[int, array[int]] = {}
         for key in self._cancelled:
@@ -292,7 +244,7 @@ class Near:
     def by_part(self) -> Iterator[tuple[int, "array[int]"]]:
         """Yield (minute, some of its entries, the cancelled too); each entry that stays, once."""
         rest: dict[int, array[int]] = {}
-        for key in self._loose():
+        for key in chain(self._lanes, self._late):
             _put(rest, key)
         yield from [*rest.items(), *self._arrays()]
 
@@ -301,7 +253,7 @@ class Near:
 
     def in_order(self, after: int) -> Iterator[int]:
         """Yield the keys above `after`, in order; read little more than what is consumed."""
-        early = [key for key in self._loose() if key > after]
+        early = [key for key in chain(self._lanes, self._late) if key > after]
         by_second: dict[int, list[int]] = {}
         for key in early:
             by_second.setdefault((key >> POSITION_BITS) // SECOND_MS, []).append(key)
@@ -327,7 +279,7 @@ class Near:
                     yield key
 
     def _arrays(self) -> Iterator[tuple[int, "array[int]"]]:
-        """Yield (minute, entries) of all but `_loose`."""
+        """Yield (minute, entries) of all but those in lanes and in `_late`."""
         if self._head is not None:
             for rest in self._open_rest():
                 yield self._opened // SECONDS, rest

@@ -88,6 +88,19 @@ async def test_a_change_costs_the_same_however_much_there_is(tmp_path: Path) -> 
     pair.close()
 
 
+async def test_a_users_share_counts_what_it_made_at_any_shard(tmp_path: Path) -> None:
+    pair, shop = Pair(tmp_path), User(access_key="shop", secret="x" * 16)
+    for rig, number in ((pair.first, 0), (pair.other, 1)):
+        rig.engine.ensure_topic(f"topic-{number}", START_MS, shop)
+        rig.engine.ensure_group(f"group-{number}", START_MS, shop)
+    for _ in range(3):
+        await pair.copied()
+    for rig in (pair.first, pair.other):
+        assert rig.engine.catalog.topics_made == {"shop": 2}
+        assert rig.engine.catalog.groups_made == {"shop": 2}
+    pair.close()
+
+
 async def test_what_is_too_long_ago_is_copied_as_a_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

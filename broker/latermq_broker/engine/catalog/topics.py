@@ -103,14 +103,18 @@ class TopicAdmin:
         queue_count: int,
         now_ms: int,
         times: TopicTimes = AS_THEY_ARE,
+        made_by: str = "",
     ) -> Topic:
         """Make the topic; queue_count 0: the default. The same again is OK.
+
+        Args:
+            made_by: in whose share it counts, a user's access key; "": in nobody's.
 
         Raises BadRequestError when it exists otherwise, or queue_count or a time is out of bounds.
         """
         existing = self._state.catalog.topic(name)
         if existing is None:
-            topic = self._timed(self._plan(name, type, queue_count, now_ms), times)
+            topic = self._timed(self._plan(name, type, queue_count, now_ms, made_by=made_by), times)
             self._put(topic, now_ms)
             return topic
         if self._timed(existing, times) != existing:

@@ -16,7 +16,7 @@ from latermq_broker.config.auth import AuthConfig
 from latermq_broker.config.config import ServerConfig
 from latermq_broker.deferred import Later
 from latermq_broker.engine.state.model import Ready
-from latermq_broker.errors import LaterMQError
+from latermq_broker.errors import LaterMQError, TooManyRequestsError
 from latermq_broker.services.call.handler import ParkedReceives
 from latermq_broker.services.messaging.flow import FlowControl
 from latermq_broker.services.messaging.long_poll import LongPolls, Parked
@@ -123,6 +123,14 @@ class Parking(Generic[Found]):
         if not self._draining:
             self._admit(group, client_id, user)
             self._lines.check(group, connection_id)
+
+    def has_room(self, group: str, client_id: str, connection_id: str, user: User | None) -> bool:
+        """Tell whether one more may wait."""
+        try:
+            self.check(group, client_id, connection_id, user)
+        except TooManyRequestsError:
+            return False
+        return True
 
     def _admit(self, group: str, client_id: str, user: User | None) -> None:
         lines, flow, name = self._lines, self._flow, key_of(user)

@@ -41,11 +41,7 @@ from latermq_broker.engine.state.model import (
     ReceiveRequest,
     filter_of,
 )
-from latermq_broker.errors import (
-    InvalidReceiptHandleError,
-    RequestError,
-    TooManyRequestsError,
-)
+from latermq_broker.errors import InvalidReceiptHandleError, RequestError
 from latermq_broker.services.call.answers import Caller, StreamAnswer
 from latermq_broker.services.call.bounds import Bounds
 from latermq_broker.services.call.handler import Call
@@ -113,14 +109,14 @@ class ReceiveService:
         self._flow = FlowControl(rooms.engine.limits)
         self._wall_ms = partial(_wall_ms, rooms)
         self._record_bytes_max = config.store.message_body_bytes_max + RECORD_BODY_OVERHEAD_BYTES
+        self._turns = TurnShares(partial(_weight, rooms.engine), partial(_again, rooms))
         self.parking: Parking[Leased] = Parking(
             config.server,
             self._flow,
             Shares(config.auth),
             lambda leased: leased.took_all,
-            self._waits_a_turn,
+            self._turns.over,
         )
-        self._turns = TurnShares(partial(_weight, rooms.engine))
         filters = rooms.sessions.filters
         filters.on_change = self.parking.end_others
         filters.before = partial(_filters_before, rooms.engine)
@@ -169,7 +165,14 @@ class ReceiveService:
         reads_lite = self._reads_lite(receive, caller)
         call = caller.call
         leased, now_ms = None, self._committer.now_ms()
-        waits = bool(wait_ms) and self._may_wait_a_turn(receive, caller)
+        waits = (
+            bool(wait_ms)
+            and self._turns.spent(receive.group)
+            and self.parking.has_room(
+                receive.group, caller.client_id, call.connection_id, receive.user
+            )
+            and self._turns.over(receive.group, receive.topic)
+        )
         if reads_lite:
             leased = None if waits else self._attempt_lite(receive, call)
         else:
@@ -209,26 +212,6 @@ class ReceiveService:
         )
         call.on_cancel(partial(self._abandon, receive.group, waiter))
         return waiter.later.then(partial(self._reply_later, topic, receive))
-
-    def _waits_a_turn(self, group: str, topic: str) -> bool:
-        """Tell whether the group had its share of this turn; then it is served in the next one."""
-        if not self._turns.spent(group):
-            return False
-        self._engine.announced.add_named(group, topic)
-        self._committer.written()  # has a next turn
-        return True
-
-    def _may_wait_a_turn(self, receive: ReceiveRequest, caller: Caller) -> bool:
-        """As `_waits_a_turn`, unless too many wait already."""
-        if not self._turns.spent(receive.group):
-            return False
-        try:
-            self.parking.check(
-                receive.group, caller.client_id, caller.call.connection_id, receive.user
-            )
-        except TooManyRequestsError:
-            return False
-        return self._waits_a_turn(receive.group, receive.topic)
 
     def _comes_away_empty(self, receive: ReceiveRequest) -> bool:
         """Tell whether somebody who asks for the same was just given nothing, and waits on."""
@@ -448,6 +431,12 @@ def _sees_all(group: Group | None, receive: ReceiveRequest) -> bool:
 def _weight(engine: Engine, name: str) -> int:
     group = engine.catalog.group(name)
     return group.weight if group is not None else 1
+
+
+def _again(rooms: Rooms, group: str, topic: str) -> None:
+    """Have the pump serve the group's line in its next turn, too."""
+    rooms.engine.announced.add_named(group, topic)
+    rooms.committer.written()
 
 
 def _wall_ms(rooms: Rooms) -> int:

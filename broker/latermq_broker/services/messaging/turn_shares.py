@@ -15,12 +15,14 @@ MESSAGES: Final = 64  # of a turn, for each unit of weight; the last receive may
 class TurnShares:
     """Counts messages by group. Made and used in one running loop."""
 
-    def __init__(self, weight: Callable[[str], int]) -> None:
+    def __init__(self, weight: Callable[[str], int], again: Callable[[str, str], None]) -> None:
         """
         Args:
             weight: of a group, by its name.
+            again: has a group's line for a topic served in the next turn.
         """
         self._weight = weight
+        self._again = again
         self._taken: dict[str, int] = {}
         self._loop = asyncio.get_running_loop()
 
@@ -28,6 +30,13 @@ class TurnShares:
         """Return whether the group has had its share of this turn."""
         taken = self._taken.get(group, 0)
         return taken >= MESSAGES and taken >= MESSAGES * self._weight(group)
+
+    def over(self, group: str, topic: str) -> bool:
+        """Return whether the group has had its share; then it is served again in the next turn."""
+        if not self.spent(group):
+            return False
+        self._again(group, topic)
+        return True
 
     def take(self, group: str, count: int) -> None:
         """Count messages that were leased to the group in this turn."""

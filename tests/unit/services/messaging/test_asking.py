@@ -10,6 +10,7 @@ from latermq_broker.services.messaging.transaction import UNREAD_MAX
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2 import service_pb2
 from support.access_rig import AccessRig
+from support.engine_rig import do_due
 from support.fake_call import FakeCall
 from support.telemetry_stream import TelemetryStream, producer_of
 from support.wire_requests import message, send
@@ -46,7 +47,7 @@ def sent_half(rig: AccessRig, message_id: str = "m-1", call: FakeCall | None = N
 def due(rig: AccessRig) -> None:
     """A producer is to be asked; all that are there were looked at."""
     rig.now_ms += rig.config.transaction.check_interval_ms
-    rig.engine.tick(rig.now_ms)
+    do_due(rig.engine, rig.now_ms)
     rig.services.on_second()
 
 

@@ -34,7 +34,7 @@ async def test_a_group_with_many_consumers_does_not_have_the_turn_for_itself() -
 
 
 async def test_a_heavier_group_has_more_of_a_turn() -> None:
-    shares = TurnShares({"light": 1, "heavy": 3}.__getitem__)
+    shares = TurnShares({"light": 1, "heavy": 3}.__getitem__, lambda group, topic: None)
     for _ in range(2):
         for group, most in (("light", MESSAGES), ("heavy", 3 * MESSAGES)):
             shares.take(group, most - 1)
