@@ -57,6 +57,7 @@ class Project:
         self.docker = docker
         text = (DOCKER / file).read_text(encoding="utf-8")
         text = re.sub(r"^name: .*\n", "", text, flags=re.MULTILINE)  # old ones do not know it
+        text = re.sub(r"@sha256:[0-9a-f]{64}", "", text)  # a stand-in has the tag alone
         path = directory / file
         path.write_text(text.replace('"127.0.0.1:8081:', '"127.0.0.1::'), encoding="utf-8")
         name = f"latermq-{file.split('.')[-2]}-{os.getpid()}"

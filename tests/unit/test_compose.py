@@ -182,7 +182,7 @@ def test_every_service_is_confined(ours: dict[str, Any]) -> None:
 def test_three_brokers_keep_six_logs_in_three_nodes(cluster: dict[str, Any]) -> None:
     """Each owns two of them; clients reach the owners by a name that all three brokers have."""
     services = cluster["services"]
-    nodes = [name for name, each in services.items() if each["image"].startswith("apache/kafka:")]
+    nodes = [name for name in services if re.fullmatch(r"kafka-\d", name)]
     brokers = [name for name in services if name.startswith("broker-")]
     assert len(nodes) == len(brokers) == 3
     addresses = [f"{name}:8081" for name in brokers]
@@ -190,7 +190,7 @@ def test_three_brokers_keep_six_logs_in_three_nodes(cluster: dict[str, Any]) -> 
     for name in nodes:
         environment = services[name]["environment"]
         assert environment["KAFKA_CONTROLLER_QUORUM_VOTERS"] == voters
-        assert environment["KAFKA_ADVERTISED_LISTENERS"] == f"PLAINTEXT://{name}:9092"
+        assert environment["KAFKA_ADVERTISED_LISTENERS"] == f"CLIENTS://{name}:9092"
         assert services[name]["volumes"] == [f"{name}-data:{environment['KAFKA_LOG_DIRS']}"]
     for machine, name in enumerate(brokers):
         service = services[name]
@@ -200,7 +200,7 @@ def test_three_brokers_keep_six_logs_in_three_nodes(cluster: dict[str, Any]) -> 
         assert config.cluster.machines == tuple(addresses)
         assert config.cluster.advertise == tuple(f"latermq:{8081 + shard}" for shard in range(6))
         assert environment["LATERMQ_REPLICATION_KAFKA"] == ",".join(f"{n}:9092" for n in nodes)
-        assert {*nodes, "processes"} == set(service["depends_on"])
+        assert {*nodes, "kafka-acls", "processes"} == set(service["depends_on"])
         assert service["networks"]["default"]["aliases"] == ["latermq"]
         assert service["command"][1:5] == ["--shards", "6", "--listen", f"{name}:8081"]
         assert service["volumes"] == [f"{name}-data:/var/lib/latermq"]
@@ -211,6 +211,22 @@ def test_three_brokers_keep_six_logs_in_three_nodes(cluster: dict[str, Any]) -> 
     clients = [each for each in services.values() if "LATERMQ_ENDPOINT" in str(each)]
     assert {each["environment"]["LATERMQ_ENDPOINT"] for each in clients} == {"latermq:8081"}
     assert all("ports" not in each for each in services.values())
+
+
+def test_images_of_others_are_named_by_digest() -> None:
+    """So that they cannot change; those of ours are built here."""
+    for path in sorted((ROOT / "docker").glob("compose*.yaml")):
+        for name, service in loaded(path)["services"].items():
+            if "image" in service and "build" not in service:
+                image = service["image"]
+                assert re.fullmatch(r"[a-z/]+:v?[0-9.]+@sha256:[0-9a-f]{64}", image), name
+
+
+def test_kafka_is_reached_by_the_brokers_alone(cluster: dict[str, Any]) -> None:
+    services = cluster["services"]
+    assert cluster["networks"] == {"log": {"internal": True}}
+    beside = {name for name, each in services.items() if "log" in each.get("networks", ())}
+    assert beside == {name for name in services if name.startswith(("kafka-", "broker-"))}
 
 
 def test_what_a_read_only_service_writes_is_a_volume_or_scratch(compose: dict[str, Any]) -> None:

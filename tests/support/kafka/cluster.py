@@ -149,6 +149,7 @@ class KafkaCluster:
         settings: of server.properties, instead of ours.
         host: the address where the nodes listen.
         security: what they ask of clients, and show; None: nothing, in clear text.
+        listener: what `settings` call the listener of clients; "": by its protocol.
     Raises:
         UnavailableError: there is no Kafka to be had here.
     """
@@ -160,10 +161,11 @@ class KafkaCluster:
         settings: Mapping[str, str] | None = None,
         host: str = HOST,
         security: Security | None = None,
+        listener: str = "",
     ) -> None:
         fetch()
         self._security = security
-        protocol = "PLAINTEXT" if security is None else "SASL_SSL"
+        protocol = listener or ("PLAINTEXT" if security is None else "SASL_SSL")
         secure = {} if security is None else security.node_settings
         taken = free_ports(2 * count)
         ports = list(zip(taken[::2], taken[1::2], strict=True))
