@@ -88,6 +88,7 @@ class Schedules:
         self._schedules: dict[str, Schedule] = {}
         self._next_ms: int | None = None  # of all; None: not known, or none ticks
         self._is_known = True
+        self.version = 0  # another one after every change
 
     def __len__(self) -> int:
         return len(self._schedules)
@@ -118,10 +119,12 @@ class Schedules:
 
     def put(self, schedule: Schedule) -> None:
         self._schedules[schedule.name] = schedule
+        self.version += 1
         self._is_known = False
 
     def remove(self, name: str) -> None:
         self._schedules.pop(name, None)
+        self.version += 1
         self._is_known = False
 
     def snapshot(self) -> bytes:

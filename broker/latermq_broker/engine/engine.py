@@ -38,6 +38,7 @@ from latermq_broker.engine.receive.queues import QueueReads
 from latermq_broker.engine.retention.retention import Retention
 from latermq_broker.engine.send.plain_sends import PlainSends
 from latermq_broker.engine.send.scheduled_sends import ScheduleAdmin
+from latermq_broker.engine.send.send_gate import SendGate
 from latermq_broker.engine.send.sends import Sends
 from latermq_broker.engine.send.transactions import Transactions
 from latermq_broker.engine.state.lag import has_messages
@@ -111,7 +112,8 @@ class Engine:
         self.plain = PlainSends(state, journal, self.topics)
         self._sends = Sends(state, journal, self.topics, self.lites)
         self.transactions = Transactions(state, journal, self.topics)
-        self.schedules = ScheduleAdmin(state, journal)
+        self.gate = SendGate(state.limits)
+        self.schedules = ScheduleAdmin(state, journal, self.gate)
         self.declarers = Declarers(state, journal)
         self.declarations = state.declarations
         self._lanes = Lanes(state, journal, self._attempts)

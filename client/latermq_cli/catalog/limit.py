@@ -73,7 +73,8 @@ def limit() -> None:
 )  # fmt: skip
 @click.option(
     "--sends", type=click.IntRange(min=1), metavar="N",
-    help="Messages that a client or user may send per second.",
+    help="Messages that a client or user may send per second, with those of a user's schedules "
+    "and redrives to topics.",
 )  # fmt: skip
 @click.option(
     "--bytes", "bytes_", type=size, metavar="SIZE",

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latermq_broker.services.messaging.token_bucket import TokenBucket
+from latermq_broker.catalog.token_bucket import TokenBucket
 
 
 def test_a_second_s_worth_then_one_by_one() -> None:

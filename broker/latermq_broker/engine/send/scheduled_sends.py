@@ -16,8 +16,10 @@ from latermq_broker.catalog.declarations import BY_HAND, NO_WORKER
 from latermq_broker.catalog.schedules import NEVER, Missed, Schedule, Schedules, encode_schedule
 from latermq_broker.catalog.shares import Shares, key_of, maker
 from latermq_broker.engine.journal.journal import Journal
+from latermq_broker.engine.send.held_ticks import HeldTicks
 from latermq_broker.engine.send.missed_ticks import MissedTicks
 from latermq_broker.engine.send.outgoing import payloads_of
+from latermq_broker.engine.send.send_gate import SendGate
 from latermq_broker.engine.state.model import Outgoing
 from latermq_broker.engine.state.state import EngineState
 from latermq_broker.errors import (
@@ -73,7 +75,9 @@ class Put(NamedTuple):
 class ScheduleAdmin:
     """Names, calendars and messages are checked by the edge, which sets `ticks`."""
 
-    def __init__(self, state: EngineState, journal: Journal) -> None:
+    def __init__(self, state: EngineState, journal: Journal, gate: SendGate) -> None:
+        self._gate = gate
+        self._held = HeldTicks(gate, state.schedules)
         self._state = state
         self._journal = journal
         self._shares = Shares(state.config.auth)
@@ -284,10 +288,14 @@ class ScheduleAdmin:
         next_ms = self.table.next_ms()
         if next_ms is None or self.ticks is None:
             return None
-        return AT_ONCE_MS if self._is_put_off else next_ms - self._state.wall.ahead_ms
+        if self._is_put_off:
+            return AT_ONCE_MS
+        ahead_ms = self._state.wall.ahead_ms
+        return self._held.next_deadline_ms(ahead_ms) if len(self._held) else next_ms - ahead_ms
 
     def _fire(self, schedule: Schedule, now_ms: int, most: int) -> int:
-        """Send what is due of a schedule, at most so much; return how many messages.
+        """Send what is due of a schedule, at most so much; return how many messages. What its user
+        may not send yet stays due.
 
         One that cannot be sent pauses its schedule.
         """
@@ -295,6 +303,8 @@ class ScheduleAdmin:
         sent = 0
         try:
             while sent < most and NEVER < schedule.next_ms <= wall_ms:
+                if self._held.holds(schedule.made_by, schedule.name, now_ms):
+                    break
                 tick_ms = self._due(schedule, wall_ms)
                 if tick_ms != schedule.next_ms:
                     self._missed.note(schedule.name, schedule.next_ms, now_ms)
@@ -344,4 +354,5 @@ class ScheduleAdmin:
             self._journal.write_group(group, now_ms)
         except StoreFullError as error:
             raise disk.ran_out(error) from error
+        self._gate.take(schedule.made_by, 1, len(message.rest) + len(message.sys), now_ms)
         state.figures.schedule_ticks += 1

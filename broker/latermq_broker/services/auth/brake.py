@@ -15,9 +15,9 @@ import asyncio
 from collections import OrderedDict
 from typing import Any, Final, TypeVar
 
+from latermq_broker.catalog.token_bucket import TokenBucket
 from latermq_broker.deferred import Later
 from latermq_broker.observability.complaints import network_of
-from latermq_broker.services.messaging.token_bucket import TokenBucket
 
 Answer = TypeVar("Answer")
 

@@ -7,7 +7,7 @@ asked for none is held to it, too. A redrive counts as running while it asks for
 
 from typing import Final
 
-from latermq_broker.services.messaging.token_bucket import TokenBucket
+from latermq_broker.catalog.token_bucket import TokenBucket
 
 CATCH_UP_MS: Final = 200  # of a rate: what was not used for longer is not made up for
 SILENT_MS: Final = 5_000  # a redrive that has not asked for tokens for so long has ended

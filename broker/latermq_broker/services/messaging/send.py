@@ -8,6 +8,7 @@ Protocol: service.proto, SendMessage.
 from collections.abc import Sequence
 from typing import Final
 
+from latermq_broker.catalog.shares import key_of
 from latermq_broker.config.config import RECORD_BODY_OVERHEAD_BYTES
 from latermq_broker.deferred import Later
 from latermq_broker.engine.outcome.attempts import HISTORY_BYTES_MAX
@@ -34,7 +35,6 @@ from latermq_broker.services.call.names import PROPERTIES_BYTES_MAX
 from latermq_broker.services.clients.rooms import Rooms
 from latermq_broker.services.clients.shards import Shards
 from latermq_broker.services.messaging import validate
-from latermq_broker.services.messaging.flow import FlowControl
 from latermq_broker.services.wire import wire
 from latermq_broker.services.wire.wire_messages import (
     DEDUP_PROPERTY,
@@ -66,7 +66,6 @@ class SendService:
         self._engine = rooms.engine
         self._committer = rooms.committer
         config = rooms.config
-        self._flow = FlowControl(rooms.engine.limits)
         self._rules = validate.MessageRules(config)
         self._plain = PlainReader(config.store.message_body_bytes_max)
         self._read_whole = reader(service_pb2.SendMessageRequest)
@@ -142,9 +141,9 @@ class SendService:
             TooManyRequestsError: the disk is behind, or the client sends more than it may.
         """
         self._committer.admit()
-        if self._flow.table.sends:
+        if self._engine.limits.table.sends:
             client_id = (call.metadata(CLIENT_ID_HEADER) or "").strip()
-            self._flow.admit_send(client_id, count, len(data), now_ms, call.user)
+            self._engine.gate.admit(client_id, key_of(call.user), count, len(data), now_ms)
 
     def send_message(
         self, request: PlainMessages | service_pb2.SendMessageRequest, caller: Caller

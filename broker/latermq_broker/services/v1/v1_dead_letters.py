@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 
 from latermq_broker.catalog.access import User
 from latermq_broker.catalog.catalog import DLQ_PREFIX
+from latermq_broker.catalog.shares import key_of
 from latermq_broker.deferred import Later
 from latermq_broker.engine.state.model import DeadFilter, DeadLetter, DeadState
 from latermq_broker.errors import (
@@ -210,6 +211,8 @@ class DeadLettersService:
             allowed = min(_left(job, progress), SLICE_LETTERS_MAX)
             if paced:
                 allowed = self._paces.allowed(job.group, number, job.rate, allowed, now_ms)
+            if paced and job.to_topic:  # it adds messages to the log: at the caller's own rate
+                allowed = min(allowed, self._engine.gate.room(key_of(caller.call.user), now_ms))
             if allowed > 0:
                 before = progress.changed_count + progress.failed_count
                 offset = await self._slice(job, offset, end, allowed, progress, caller)
@@ -299,13 +302,16 @@ class DeadLettersService:
         Raises:
             StoreFullError: none of the others can go either.
         """
-        redriven = 0
+        redriven, user = 0, key_of(caller.call.user)
         for letter in letters:
             try:
                 self._engine.dead.redrive(
                     job.group, letter.queue_offset, to_topic, self._committer.now_ms()
                 )
                 redriven += 1
+                if to_topic:
+                    size = len(letter.rest) + len(letter.sys)
+                    self._engine.gate.take(user, 1, size, self._committer.now_ms())
             except RequestError as error:
                 progress.failed_count += 1
                 why = _shown_reason(caller.call.user, job.group, error)

@@ -9,6 +9,7 @@ from latermq_broker.catalog.access import User
 from latermq_broker.catalog.catalog import INTERNAL_PREFIXES
 from latermq_broker.catalog.declarations import NO_WORKER, RUNNING
 from latermq_broker.catalog.schedules import Missed, Schedule
+from latermq_broker.catalog.shares import key_of
 from latermq_broker.config.number_bounds import MS_MAX
 from latermq_broker.errors import (
     BadRequestError,
@@ -163,12 +164,17 @@ class SchedulesService:
         Raises:
             NotFoundError, ForbiddenError.
             RequestError: its message cannot be sent.
+            TooManyRequestsError: the caller has sent all that it may, or the disk is behind.
             StoreFullError: no room now.
         """
         known, now_ms = self._own(request, caller), self._committer.now_ms()
         self._check_topic(known)
         wall_ms = self._engine.wall.at(now_ms)
-        self._engine.send([self._ticks.message(known, wall_ms)], now_ms, caller.call.user)
+        message, user = self._ticks.message(known, wall_ms), caller.call.user
+        size = len(message.rest) + len(message.sys)
+        self._committer.admit()
+        self._engine.gate.admit(caller.client_id, key_of(user), 1, size, now_ms)
+        self._engine.send([message], now_ms, user)
         await self._committer.written()
         return schedule_pb2.RunScheduleResponse(
             status=ok_status(), message_id=tick_id(known, wall_ms)
