@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 from latermq_console import clock
 from latermq_console.reading.desk import Desk
@@ -23,7 +24,7 @@ SEARCHED_MAX: Final = 1_000  # letters looked through for a text, for one page
 TRIES_MAX: Final = 6  # looks at the broker for one page: each ends after a moment, found or not
 RELOAD_S_PER_LETTER: Final = 0.0075  # between two readings of all: 15 s of TALLIED_MAX
 LISTED_S: Final = 20.0  # a page of letters is that old at most, unless the count says otherwise
-SHELVES_MAX: Final = 64
+SHELVES_MAX: Final = 64  # of all sessions together
 TOPICS_SHOWN: Final = 4
 
 
@@ -104,16 +105,25 @@ class Shelf:
         """
         if self._work is None:
             self._work = asyncio.ensure_future(self._refresh())
-        done, _ = await asyncio.wait((self._work,), timeout=wait_s)
-        if done:
-            work, self._work = self._work, None
-            if work is not None:
-                work.result()
-        return Tally(_kinds(self._rows.values()), len(self._rows), max(0, self._total), not done)
+        work = self._work
+        await asyncio.wait((work,), timeout=wait_s)
+        if work.done() and self._work is work:
+            self._work = None
+        whole = work.done() and not work.cancelled()  # cancelled: emptied, or the session ended
+        if whole:
+            work.result()
+        return Tally(_kinds(self._rows.values()), len(self._rows), max(0, self._total), not whole)
 
     def stop(self) -> None:
         if self._work is not None:
             self._work.cancel()
+
+    def empty(self) -> None:
+        """Forget all letters; they are read again when somebody asks."""
+        self.stop()
+        self._work = None
+        self._rows = OrderedDict()
+        self._total, self._loaded_s = -1, 0.0
 
     async def _refresh(self) -> None:
         request = group_pb2.GetGroupRequest(name=self._group)
@@ -176,11 +186,27 @@ class Shelf:
         return answer
 
 
-class Shelves:
-    """The shelves of one user; the longest unused go first."""
+class ShelfRoom:
+    """Bounds the shelves of all sessions together: the longest unused are emptied."""
 
     def __init__(self) -> None:
+        self._used: WeakKeyDictionary[Shelf, None] = WeakKeyDictionary()  # the latest last
+
+    def use(self, shelf: Shelf) -> None:
+        self._used.pop(shelf, None)
+        self._used[shelf] = None
+        while len(self._used) > SHELVES_MAX:
+            oldest = next(iter(self._used))
+            del self._used[oldest]
+            oldest.empty()
+
+
+class Shelves:
+    """The shelves of one session."""
+
+    def __init__(self, room: ShelfRoom | None = None) -> None:
         self._kept: OrderedDict[tuple[Desk, str], Shelf] = OrderedDict()
+        self._room = room if room is not None else ShelfRoom()
 
     def of(self, desk: Desk, group: str) -> Shelf:
         """Return the shelf of a group in the shard that `desk` leads to."""
@@ -190,6 +216,7 @@ class Shelves:
             while len(self._kept) > SHELVES_MAX:
                 self._kept.popitem(last=False)[1].stop()
         self._kept.move_to_end(key)
+        self._room.use(self._kept[key])
         return self._kept[key]
 
     def stop(self) -> None:

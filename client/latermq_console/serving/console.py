@@ -153,6 +153,7 @@ class Console:
         self.bodies = asyncio.Semaphore(BODIES_AT_ONCE_MAX)
         self.gate = Gate()
         self._templates = environment()
+        self._version = own_version() or ""  # read from files each time
         self._outside = self.desk()  # who has not signed in
         self._watches: dict[str, Watch] = {}
         self._samples: deque[Sample] = deque()  # of the last watch that ended
@@ -248,7 +249,7 @@ class Console:
             here=here,
             section=here.split("?")[0].split("/")[1] if here else "",
             endpoint=self.settings.endpoint,
-            version=own_version() or "",
+            version=self._version,
             watch=self.watch_of(session) if session else None,
             **context,
         )
@@ -294,6 +295,7 @@ class Console:
         while True:
             await asyncio.sleep(SWEEP_S)
             self.sessions.sweep()
+            self.sessions.forget_old_answers()
 
     def _begin_watch(self, user: str, desk: Desk) -> None:
         samples = next((each.samples for each in self._watches.values()), self._samples)

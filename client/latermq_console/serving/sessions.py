@@ -13,7 +13,7 @@ from typing import Final
 
 from latermq_console import clock
 from latermq_console.reading.desk import Desk
-from latermq_console.reading.letters import Shelves
+from latermq_console.reading.letters import ShelfRoom, Shelves
 from latermq_console.reading.shards import ShardLook
 
 SESSIONS_MAX: Final = 500
@@ -32,12 +32,13 @@ class Session:
     after its session has ended.
     """
 
-    __slots__ = ("csrf", "desk", "made_s", "notices", "seen_s", "shards", "shelves")
+    __slots__ = ("came_back", "csrf", "desk", "made_s", "notices", "seen_s", "shards", "shelves")
 
-    def __init__(self, desk: Desk, now_s: float) -> None:
+    def __init__(self, desk: Desk, now_s: float, room: ShelfRoom | None = None) -> None:
         self.desk = desk
         self.shards = ShardLook(desk)
-        self.shelves = Shelves()
+        self.shelves = Shelves(room)
+        self.came_back = False  # a request had its cookie
         self.csrf = secrets.token_urlsafe(TOKEN_BYTES)
         self.made_s = self.seen_s = now_s
         self.notices: list[tuple[str, str]] = []  # (kind, text), each shown once
@@ -62,6 +63,7 @@ class Sessions:
 
     def __init__(self, on_end: Callable[[Session], None]) -> None:
         self._open: OrderedDict[bytes, Session] = OrderedDict()  # the longest idle first
+        self._room = ShelfRoom()
         self._on_end = on_end
 
     def __len__(self) -> int:
@@ -75,9 +77,11 @@ class Sessions:
             for key in own[: max(0, len(own) + 1 - SESSIONS_PER_USER_MAX)]:
                 self._end(key)
         while len(self._open) >= SESSIONS_MAX:
-            self._end(next(iter(self._open)))
+            # Where the broker has no users each request without a cookie begins a session.
+            never = (key for key, each in self._open.items() if not each.came_back)
+            self._end(next(never, next(iter(self._open))))
         cookie = secrets.token_urlsafe(TOKEN_BYTES)
-        session = self._open[_hash(cookie)] = Session(desk, clock.monotonic_s())
+        session = self._open[_hash(cookie)] = Session(desk, clock.monotonic_s(), self._room)
         return cookie, session
 
     def get(self, cookie: str, *, person: bool = True) -> Session | None:
@@ -94,6 +98,7 @@ class Sessions:
         if _is_over(session, now_s):
             self._end(key)
             return None
+        session.came_back = True
         if person:
             session.seen_s = now_s
             self._open.move_to_end(key)
@@ -109,10 +114,13 @@ class Sessions:
             self._end(_hash(cookie))
 
     def sweep(self) -> None:
-        """End those that are too old or were idle for too long; forget old answers of the rest."""
+        """End those that are too old or were idle for too long."""
         now_s = clock.monotonic_s()
         for key in [key for key, each in self._open.items() if _is_over(each, now_s)]:
             self._end(key)
+
+    def forget_old_answers(self) -> None:
+        """Drop answers of the broker that no page wants any more."""
         for each in self._open.values():
             each.desk.sweep()
             each.shards.sweep()

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from latermq.errors import ClosedError
 from latermq_console import clock
+from latermq_console.reading import letters
 from latermq_console.reading.desk import Desk
 from latermq_console.reading.shards import _tokens
 from latermq_console.serving import sessions as rules
@@ -75,6 +76,36 @@ async def test_sessions_are_bounded_for_each_user_and_for_all(
     kept.end(others[0][0])
     kept.end("never-made")
     assert len(kept) == 3
+
+
+async def test_visitors_without_a_cookie_end_nobody_s_session(
+    now: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rules, "SESSIONS_MAX", 4)
+    kept = Sessions(lambda _: None)
+    cookie, session = kept.open(desk())
+    assert kept.get(cookie) is session
+    for _ in range(20):
+        kept.open(desk())
+    assert kept.get(cookie) is session
+
+
+async def test_letters_kept_for_all_sessions_are_bounded(
+    now: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(letters, "SHELVES_MAX", 3)
+    kept = Sessions(lambda _: None)
+    (_, first), (_, second) = kept.open(desk()), kept.open(desk())
+    shelf = first.shelves.of(first.desk, "billing")
+    shelf._rows[7] = letters.Row(7, "", "", "", "", 0)
+    shelf._total = 1
+    for name in ("a", "b"):
+        second.shelves.of(second.desk, name)
+    assert first.shelves.of(first.desk, "billing")._rows
+    for name in ("a", "b", "c"):
+        second.shelves.of(second.desk, name)
+    assert (dict(shelf._rows), shelf._total) == ({}, -1)
+    assert first.shelves.of(first.desk, "billing") is shelf
 
 
 @pytest.fixture
