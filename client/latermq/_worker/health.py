@@ -4,7 +4,8 @@
     GET /readyz     200 while every listener receives and the broker answers; else 503, and why
 
 Enough of HTTP/1.1 for probes: one request a connection, its head bounded in bytes and time. Of too
-many connections the oldest goes, so that nobody keeps probes out by connecting and saying nothing.
+many connections that have not asked yet the oldest goes, of the address that has most: so nobody
+keeps probes out by connecting and saying nothing.
 """
 
 import asyncio
@@ -16,13 +17,14 @@ from pathlib import Path
 from typing import Final, Self
 
 from latermq_text.listening import bound_sockets
+from latermq_text.places import Places
 
 log = logging.getLogger("latermq.worker")
 
 TOUCHED_S: Final = 1.0  # between two touches of the file
 HEAD_BYTES_MAX: Final = 4_096
 ASKED_WITHIN_S: Final = 5.0
-CONNECTIONS_MAX: Final = 16
+CONNECTIONS_MAX: Final = 16  # that have not asked yet
 
 
 class Health:
@@ -41,7 +43,8 @@ class Health:
         self._file = file
         self._address = None if address is None else _parsed(address)
         self._servers: list[asyncio.Server] = []  # one for each address
-        self._tasks: dict[asyncio.Task[None], None] = {}  # of connections, the oldest first
+        self._tasks: set[asyncio.Task[None]] = set()  # of connections
+        self._silent: Places[asyncio.Task[None]] = Places(CONNECTIONS_MAX)
         self._touching: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -103,19 +106,23 @@ class Health:
     async def _asked(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        if len(self._tasks) == CONNECTIONS_MAX:
-            oldest = next(iter(self._tasks))
-            del self._tasks[oldest]
-            oldest.cancel()
-        self._tasks[task] = None
+        peer = writer.get_extra_info("peername")
+        host = str(peer[0]) if peer else ""  # gone already
+        self._tasks.add(task)
+        loser = self._silent.take(host, task)
+        if loser is not None:
+            loser.cancel()
         try:
             async with asyncio.timeout(ASKED_WITHIN_S):
-                writer.write(self._answer(await reader.readuntil(b"\r\n\r\n")))
+                head = await reader.readuntil(b"\r\n\r\n")
+                self._silent.leave(host, task)
+                writer.write(self._answer(head))
                 await writer.drain()
         except (TimeoutError, EOFError, asyncio.LimitOverrunError, ConnectionError):
             pass  # nobody is there who could be told
         finally:
-            self._tasks.pop(task, None)
+            self._silent.leave(host, task)
+            self._tasks.discard(task)
             writer.close()
 
     def _answer(self, head: bytes) -> bytes:

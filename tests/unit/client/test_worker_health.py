@@ -90,6 +90,20 @@ async def test_nobody_keeps_probes_out(caplog: pytest.LogCaptureFixture) -> None
             writer.close()
 
 
+async def test_an_address_that_has_most_gives_way(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(Worker(), caplog) as place:
+        mine = await asyncio.open_connection(*place)
+        held = [
+            await asyncio.open_connection(*place, local_addr=("127.0.0.2", 0))
+            for _ in range(CONNECTIONS_MAX + 3)
+        ]
+        assert await held[0][0].read() == b"", "its oldest went"
+        mine[1].write(b"GET /healthz HTTP/1.1\r\n\r\n")
+        assert (await mine[0].readline()).split()[1] == b"200"
+        for _, writer in (mine, *held):
+            writer.close()
+
+
 async def test_its_end_leaves_no_connection(caplog: pytest.LogCaptureFixture) -> None:
     async with serving(Worker(), caplog) as place:
         reader, writer = await asyncio.open_connection(*place)

@@ -22,6 +22,8 @@ from latermq_broker.errors import ConfigError
 from latermq_broker.observability.metrics import Edges, render, render_standby
 from latermq_broker.observability.metrics_endpoint import (
     CONNECTIONS_MAX,
+    PAGES_MAX,
+    PAGES_PER_ADDRESS_MAX,
     REQUEST_S_MAX,
     MetricsEndpoint,
 )
@@ -335,14 +337,47 @@ class TestEndpoint:
         assert delay_s == REQUEST_S_MAX
         assert got < PAGE_BYTES, "what was on its way, and nothing more"
 
-    async def test_connections_are_bounded(self, endpoint: MetricsEndpoint) -> None:
+    @pytest.mark.parametrize("source", ["127.0.0.1", "127.0.0.2"])
+    async def test_who_says_nothing_keeps_no_probe_out(
+        self, endpoint: MetricsEndpoint, source: str
+    ) -> None:
         host, _, port = endpoint.address.rpartition(":")
-        held = [await asyncio.open_connection(host, int(port)) for _ in range(CONNECTIONS_MAX)]
-        await asyncio.sleep(0.01)
-        reader, writer = await asyncio.open_connection(host, int(port))
-        assert await reader.read() == b""
-        for _, one in (*held, (reader, writer)):
+        held = [
+            await asyncio.open_connection(host, int(port), local_addr=(source, 0))
+            for _ in range(3 * CONNECTIONS_MAX)
+        ]
+        for path in (b"/healthz", b"/readyz", b"/metrics"):
+            told, _ = await self.ask(endpoint, b"GET " + path + b" HTTP/1.1\r\n\r\n")
+            assert told == "HTTP/1.1 200 OK"
+        assert await held[0][0].read() == b"", "the oldest went"
+        for _, one in held:
             one.close()
+
+    async def test_who_does_not_read_the_page_keeps_no_probe_out(self) -> None:
+        def page() -> Iterator[str]:
+            yield "x" * PAGE_BYTES
+
+        config = MetricsConfig(listen="127.0.0.1:0")
+        async with MetricsEndpoint(config, page, lambda: True) as endpoint:
+            host, _, port = endpoint.address.rpartition(":")
+
+            async def begun(source: str) -> tuple[bytes, asyncio.StreamWriter]:
+                reader, writer = await asyncio.open_connection(
+                    host, int(port), limit=1 << 10, local_addr=(source, 0)
+                )
+                writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+                return (await reader.readline()).strip(), writer
+
+            told = [await begun("127.0.0.2") for _ in range(PAGES_PER_ADDRESS_MAX + 1)]
+            told += [await begun("127.0.0.3") for _ in range(PAGES_MAX)]
+            assert [line.split()[1] for line, _ in told] == [
+                *[b"200"] * PAGES_PER_ADDRESS_MAX, b"503",
+                *[b"200"] * PAGES_PER_ADDRESS_MAX, *[b"503"] * PAGES_PER_ADDRESS_MAX,
+            ]  # fmt: skip
+            said, _ = await self.ask(endpoint, b"GET /healthz HTTP/1.1\r\n\r\n")
+            assert said == "HTTP/1.1 200 OK"
+            for _, writer in told:
+                writer.transport.abort()
 
     async def test_off_by_default_and_an_address_in_use_is_an_error(
         self, endpoint: MetricsEndpoint
