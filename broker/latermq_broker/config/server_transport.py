@@ -71,10 +71,17 @@ class Http2Config:
     gzip_reply_bytes_min: int = 0  # replies from here on are compressed if allowed; 0: none
     connections_max: int = 20_000
     connections_per_address_max: int = 1_000
+    connects_burst: int = 2_000  # new connections at once; more wait
+    connects_per_s: int = 1_000  # 0: any number
+    connects_per_address_burst: int = 1_000  # of one IPv4 address, or IPv6 network of 64 bits
+    connects_per_address_per_s: int = 100  # 0: any number
     proxy_from: str = ""  # addresses or networks whose PROXY header is believed, comma-separated
 
     def __post_init__(self) -> None:
-        check_minima("http2", self, "idle_ms_max", "age_ms_max", "gzip_reply_bytes_min")
+        check_minima(
+            "http2", self, "idle_ms_max", "age_ms_max", "gzip_reply_bytes_min", "connects_per_s",
+            "connects_per_address_per_s",
+        )  # fmt: skip
         if self.reply_bytes_max < self.output_bytes_max:
             raise ConfigError(
                 "http2.reply_bytes_max",

@@ -2,6 +2,8 @@
 
 import asyncio
 import socket
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +17,7 @@ RECORD_HEAD_BYTES: Final = 5
 RECORD_BYTES_MAX: Final = 16_384  # in clear text, which a first message is
 LATE_S_MAX: Final = 0.25  # a timer that fires later than this says that the loop stood still
 EXCUSED_S: Final = 1.0  # to look then at what has come in time
+ESTABLISHED: Final = 1  # tcpi_state, the first byte of struct tcp_info
 AGAIN_S: Final = 0.05  # a socket that is readable without more in it is looked at once more
 
 
@@ -42,6 +45,44 @@ class Greeting:
             self.task.cancel()
 
 
+class Greetings:
+    """Connections that are being greeted, by address, the oldest first: each may be given up."""
+
+    def __init__(self) -> None:
+        self._of_host: dict[str, dict[Greeting, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._of_host)
+
+    def __iter__(self) -> Iterator[Greeting]:
+        return iter([greeting for of_host in self._of_host.values() for greeting in of_host])
+
+    def add(self, greeting: Greeting) -> None:
+        self._of_host.setdefault(greeting.seat.host, {})[greeting] = None
+
+    def remove(self, greeting: Greeting) -> None:
+        """Forget a connection for now: it waits for us, or is counted at another address."""
+        of_host = self._of_host.get(greeting.seat.host, {})
+        of_host.pop(greeting, None)
+        if not of_host:
+            self._of_host.pop(greeting.seat.host, None)
+
+    def drop(self, greeting: Greeting) -> None:
+        """Forget a connection and its deadline: it is served, or over."""
+        if greeting.timer is not None:
+            greeting.timer.cancel()
+            greeting.timer = None
+        self.remove(greeting)
+
+    def oldest(self, host: str) -> Greeting | None:
+        """Find the oldest connection of an address; "": of the address that has most."""
+        if host:
+            crowd = self._of_host.get(host)
+        else:
+            crowd = max(self._of_host.values(), key=len, default=None)
+        return next(iter(crowd)) if crowd else None
+
+
 def watch(greeting: Greeting, loop: asyncio.AbstractEventLoop) -> None:
     """End it when it is due; a little later, once, when it was us who were late to look."""
     if greeting.task is None or greeting.task.done():
@@ -54,6 +95,16 @@ def watch(greeting: Greeting, loop: asyncio.AbstractEventLoop) -> None:
         greeting.end("TimeoutError")
         return
     greeting.timer = loop.call_at(greeting.due_s, watch, greeting, loop)
+
+
+def has_left(accepted: socket.socket | None) -> bool:
+    """Tell whether a client has closed its connection, by the kernel; False where it is unknown."""
+    if accepted is None or sys.platform != "linux":
+        return False
+    try:
+        return accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != ESTABLISHED
+    except OSError:  # it is closed here
+        return True
 
 
 async def first_byte(accepted: socket.socket) -> int:

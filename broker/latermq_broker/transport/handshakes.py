@@ -10,7 +10,7 @@ for a client that was just answered. Addresses take turns; none can keep the oth
 from collections import OrderedDict, deque
 from typing import Final, Generic, TypeVar
 
-STARTS_MAX: Final = 4  # in one turn of the loop: a signature is up to a millisecond
+STARTS_MAX: Final = 1  # in one turn of the loop: a signature is up to a millisecond
 REST_MS: Final = 500  # a client has so long to answer before its place can be taken
 
 Item = TypeVar("Item")

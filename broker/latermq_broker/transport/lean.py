@@ -111,7 +111,7 @@ class LeanServer:
                 tls, config.directory / TLS_DIRECTORY, monotonic_ms()
             )
         self._listener = Listener(
-            config, http2, tls, contexts, self._protocol_of, self._shared.counts
+            config, http2, tls, contexts, self._protocol_of, self._shared.counts, self.turns
         )
 
     @property

@@ -2,7 +2,8 @@
 
 One write answers one read. Output made elsewhere is written by one `call_soon` for all of it. When
 more is ready than the peer takes, reading pauses; so it does while a bounded piece of work is
-continued in later turns of the loop.
+continued in later turns of the loop. All input of a connection on which no user has called yet
+waits for its turn (`turns.py`); in a crowd it is dropped if the client has left by then.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, Protocol, cast
 
+from latermq_broker.transport.greetings import has_left
 from latermq_broker.transport.grpc.reply_memory import SMALL_BYTES
 from latermq_broker.transport.grpc.server_state import Shared
 from latermq_broker.transport.grpc.serving import GrpcConnection
@@ -127,7 +129,7 @@ class ShellProtocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._closing:
             return
-        self.serving.receive(data)
+        self.serving.receive(data, later=not self.serving.is_known)
         self._settle()
 
     def eof_received(self) -> bool:
@@ -200,9 +202,13 @@ class ShellProtocol(asyncio.Protocol):
 
     def _go_on(self) -> None:
         self._go_on_asked = False
-        if not self._closing:
-            self.serving.receive(b"")
-            self._settle()
+        if self._closing:
+            return
+        if self._turns.is_crowded and not self.serving.is_known and has_left(self.accepted):
+            self.abort()
+            return
+        self.serving.receive(b"")
+        self._settle()
 
     def _settle(self) -> None:
         """Write, then see what else the connection needs."""
@@ -228,7 +234,8 @@ class ShellProtocol(asyncio.Protocol):
         held, congested = connection.input_left, connection.congested
         if held and not congested and not self._go_on_asked:
             self._go_on_asked = True
-            self._turns.ask(self._go_on, known=self.serving.is_known)
+            address = "" if self.seat is None else self.seat.host
+            self._turns.ask(self._go_on, known=self.serving.is_known, address=address)
         pause = held or congested
         if pause != self._read_paused:
             self._read_paused = pause

@@ -108,6 +108,12 @@ class ConnectionBase:
         except ConnectionFault as fault:
             self.fail(fault)
 
+    def keep(self, data: bytes, now_ms: int) -> None:
+        """Keep input as if a `hold` had left it: the next `receive` handles it."""
+        if not self.over:
+            self._heard_ms = now_ms
+            self._reader.keep(data)
+
     def hold(self) -> None:
         """Handle no more input in this `receive`."""
         self._reader.held = True

@@ -66,8 +66,7 @@ class FrameReader:
 
     def feed(self, data: bytes, now_ms: int) -> None:
         """Handle frames that are whole, all unless it is held. Raises ConnectionFault."""
-        if self._preface_left:
-            data = self._check_preface(data)
+        self.held = False
         if self._parts:
             if data:
                 self._keep(data)
@@ -75,8 +74,9 @@ class FrameReader:
                 return
             data = b"".join(self._parts)
             self._parts.clear()
-            self._have = 0
-        self.held = False
+            self._have = self._need = 0
+        if self._preface_left:
+            data = self._check_preface(data)
         position = 0
         stop = len(data)
         need = HEAD_BYTES
@@ -108,6 +108,11 @@ class FrameReader:
             self._parts.append(data[position:] if position else data)
             self._have = stop - position
             self._need = need
+
+    def keep(self, data: bytes) -> None:
+        """Keep input for the next `feed`, and be held until then."""
+        self._keep(data)
+        self.held = True
 
     def _keep(self, data: bytes) -> None:
         """Keep a piece of a frame; many small ones as one."""

@@ -180,6 +180,38 @@ async def test_work_is_done_in_portions() -> None:
     assert sum(f.kind == frames.DATA for f in parse(served.connection.take())) == 26
 
 
+@pytest.mark.parametrize("cut", range(0, 130, 7))
+async def test_input_that_is_kept_is_handled_by_the_next_receive(cut: int) -> None:
+    served = Served()
+    served.connection.take()
+    wire = HELLO + SETTINGS_ACK + headers(1) + data(1, message(b"x"), end=True)
+    served.serving.receive(wire[:cut], later=True)
+    assert served.connection.input_left == bool(cut)
+    assert not served.connection.take()
+    assert served.connection.open == {}
+    served.serving.receive(wire[cut:], later=True)  # beside what is kept already
+    assert not served.connection.take()
+    served.serving.receive(b"")
+    assert not served.connection.input_left
+    assert sum(f.kind == frames.DATA for f in parse(served.connection.take())) == 1
+    served.check_empty()
+
+
+@pytest.mark.parametrize("cut", range(24, 130, 7))
+async def test_input_is_kept_behind_a_part_of_a_frame(cut: int) -> None:
+    served = Served()
+    served.connection.take()
+    wire = HELLO + SETTINGS_ACK + headers(1) + data(1, message(b"x"), end=True)
+    served.serving.receive(wire[:cut])
+    served.serving.receive(wire[cut : cut + 1], later=True)
+    served.serving.receive(b"")
+    assert not served.connection.input_left
+    served.serving.receive(wire[cut + 1 :], later=True)
+    served.serving.receive(b"")
+    assert sum(f.kind == frames.DATA for f in parse(served.connection.take())) == 1
+    served.check_empty()
+
+
 @pytest.mark.parametrize("seed", range(150))
 async def test_whatever_comes_nothing_is_left(seed: int, caplog: pytest.LogCaptureFixture) -> None:
     rng = random.Random(seed)

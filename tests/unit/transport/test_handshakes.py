@@ -91,9 +91,9 @@ async def test_a_place_that_becomes_free_is_taken_at_once() -> None:
         greeting.turn = asyncio.get_running_loop().create_future()
         turns.append(greeting.turn)
         listener._handshakes.wait("a", greeting)
-    listener._start_soon()
+    listener._shaking.look()
     for begun in (1, 2, 3):
         await asyncio.sleep(0)
         assert [turn.done() for turn in turns] == [True] * begun + [False] * (3 - begun)
         listener._handshakes.leave("a", greetings[begun - 1])
-        listener._start_soon()
+        listener._shaking.look()

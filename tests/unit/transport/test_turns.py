@@ -2,7 +2,7 @@
 
 import asyncio
 
-from latermq_broker.transport.turns import TURN_MS_MAX, Turns
+from latermq_broker.transport.turns import STRANGERS_MS_MAX, TURN_MS_MAX, Turns
 
 
 class Clock:
@@ -65,3 +65,49 @@ async def test_one_that_fails_does_not_stop_the_others() -> None:
     while len(turns):
         await asyncio.sleep(0)
     assert done == ["failed", "other"]
+
+
+async def test_strangers_take_turns_by_address() -> None:
+    clock, order = Clock(), []
+    turns = Turns(clock)
+    for name in "aaaab":
+        turns.ask(lambda name=name: order.append(name), address=name)  # type: ignore[misc]
+    await asyncio.sleep(0)
+    assert "".join(order) == "abaaa"
+
+
+async def test_newcomers_come_one_in_a_turn_beside_whoever_asks() -> None:
+    clock, order = Clock(), []
+    turns = Turns(clock)
+
+    def piece(name: str, *, known: bool) -> None:
+        order.append(name)
+        clock.now_ms += TURN_MS_MAX
+        if len(order) < 9:
+            turns.ask(lambda: piece(name, known=known), known=known)
+
+    turns.ask(lambda: piece("U", known=True), known=True)
+    turns.ask(lambda: piece("s", known=False))
+    for _ in range(3):
+        turns.ask_in(lambda: order.append("n"))
+    while len(turns):
+        await asyncio.sleep(0)
+    assert "".join(order[:9]) == "UsnUsnUsn"
+
+
+async def test_strangers_have_a_part_of_the_time_of_all() -> None:
+    clock = Clock()
+    turns, order = Turns(clock), []
+
+    def piece() -> None:
+        order.append(clock.now_ms)
+        clock.now_ms += STRANGERS_MS_MAX
+
+    for _ in range(3):
+        turns.ask(piece)
+    assert not turns.is_crowded
+    await asyncio.sleep(0)
+    assert len(order) == 1
+    for _ in range(3):
+        turns.ask(piece)
+    assert turns.is_crowded

@@ -15,12 +15,13 @@ than 2,000 of 50,000 calls, where a plain proportion would leave none after a fe
 import ipaddress
 from typing import Any, Final, NamedTuple
 
+from latermq_text.places import network_of
+
 CONNECTION_MIN: Final = 4  # calls a connection may have as long as there is one left
 ADDRESS_MIN: Final = 100  # the same of an address
 ALL: Final = 0
 PUBLIC: Final = 1
 NAMES: Final = ("calls", "public calls")
-IPV6_PREFIX: Final = 64  # what one owner has at least
 
 
 class Refused(NamedTuple):
@@ -179,15 +180,8 @@ HERE: Final = "loopback"
 
 def owner_of(peer: str) -> str:
     """Name who counts as one: an IPv4 address, an IPv6 network of 64 bits, this machine."""
-    host = peer.rpartition(":")[0].strip("[]").partition("%")[0]
+    host = network_of(peer.rpartition(":")[0])
     try:
-        address = ipaddress.ip_address(host)
+        return HERE if ipaddress.ip_address(host).is_loopback else host
     except ValueError:
         return host
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
-    if address.is_loopback:
-        return HERE
-    if isinstance(address, ipaddress.IPv6Address):
-        return str(ipaddress.ip_network((address, IPV6_PREFIX), strict=False))
-    return str(address)

@@ -89,7 +89,7 @@ class GrpcConnection:
         self.sent_unproved: Callable[[Callable[[], None]], None] | None = None
         """Told what is to be done if a connection breaks before its client has a whole answer."""
         self.origin = Origin(peer, local, connection_id, shared.now_ms)
-        self.is_known = False  # a user has called on it
+        self.is_known = False  # a user has called on it, or anybody whom no user is asked for
         self._shared = shared
         self._sent = sent
         self._wake = wake
@@ -112,14 +112,21 @@ class GrpcConnection:
         self._deadlines = Deadlines(self.answers, shared.counts, self._arrivals.unknown, self._wake)
         self.origin.replies, self.origin.give_up = self.replies, self._arrivals.give_up
 
-    def receive(self, data: bytes) -> None:
-        """Handle input for the connection; the work it causes is bounded."""
+    def receive(self, data: bytes, *, later: bool = False) -> None:
+        """Handle input for the connection; the work it causes is bounded.
+
+        Args:
+            later: keep it for the next call: a stranger's is handled in its turn only.
+        """
         now_ms = self._shared.now_ms()
-        self._now_ms = now_ms
-        self._turn.begin(now_ms)
-        self.connection.receive(data, now_ms)
-        if self._deadlines.opened:
-            self._deadlines.look()
+        if later:
+            self.connection.keep(data, now_ms)
+        else:
+            self._now_ms = now_ms
+            self._turn.begin(now_ms)
+            self.connection.receive(data, now_ms)
+            if self._deadlines.opened:
+                self._deadlines.look()
         self._turn.end(is_behind=self.connection.input_left)
         while self.connection.input_bytes != self._input_bytes:  # again, if that ended it
             self._count_input(self.connection.input_bytes)
@@ -248,7 +255,7 @@ class GrpcConnection:
             return
         try:
             result: Any = method.handler(request, call)  # type: ignore[arg-type]
-            if call.user is not None:
+            if call.user is not None or (method.admit is None and not method.public):
                 self.is_known = True
             if type(result) is Later:
                 self.answers.later(call, result)
