@@ -4,6 +4,7 @@ from typing import Final
 
 from abuse.attacks import (
     calls,
+    churn,
     fields,
     frames,
     patterns,
@@ -21,6 +22,7 @@ FAMILIES: Final = {
     "fields": fields.CASES,
     "calls": calls.CASES,
     "tls": tls.CASES,
+    "churn": churn.CASES,
     "patterns": patterns.CASES,
     "telemetry": telemetry.CASES,
     "readers": readers.CASES,
