@@ -46,6 +46,7 @@ DEADLINES_S: Final = {
     Phase.IDLE: 75.0,
 }  # WORK has none: calls to the broker have deadlines of their own
 IDLE_UNSIGNED_S: Final = 10.0  # IDLE of a connection without a session
+LONG_IDLE_S: Final = 10.0  # IDLE of a connection that makes room for another of its session
 
 
 def _nothing() -> None:
@@ -125,14 +126,20 @@ class Connections:
             if not self._of_address[connection.address]:
                 del self._of_address[connection.address]
 
-    def sign(self, connection: Connection, session: str, now_s: float) -> None:
-        """Note whose request came; beyond its share the session's oldest idle connection ends."""
+    def sign(self, connection: Connection, session: str, now_s: float) -> bool:
+        """Note whose request came, and tell whether the connection may stay after its answer.
+
+        Beyond the session's share one of its connections that has long been idle ends instead.
+        """
         if connection.session == session:
-            return
-        connection.session = session
-        own = [each for each in self._open if each.session == session and each is not connection]
+            return True
+        own = [each for each in self._open if each.session == session]
         if len(own) >= CONNECTIONS_PER_SESSION_MAX:
-            self._close_one(own, now_s)
+            idle = [each for each in own if each.phase is Phase.IDLE]
+            if not self._close_one([e for e in idle if now_s - e.since_s > LONG_IDLE_S], now_s):
+                return False
+        connection.session = session
+        return True
 
     def sweep(self, now_s: float) -> None:
         """Close what is beyond its deadline."""

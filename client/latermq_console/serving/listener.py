@@ -60,9 +60,12 @@ class Protocol(H11Protocol):
 
     def on_response_complete(self) -> None:
         scope: Any = self.scope
-        if scope is not None and scope.get(SESSION) is not None:
-            self._all.sign(self._own, scope[SESSION], clock.monotonic_s())
+        session, stays = scope.get(SESSION), True
+        if session is not None:
+            stays = self._all.sign(self._own, session, clock.monotonic_s())
         super().on_response_complete()
+        if not stays and not self.transport.is_closing():
+            self.shutdown()
         self._look()
 
     def _look(self) -> None:
@@ -90,7 +93,10 @@ class Protocol(H11Protocol):
             if not self.transport.get_write_buffer_size():
                 self.transport.close()
                 return
-        self.transport.abort()
+        if self._own.phase is Phase.IDLE:
+            self.transport.close()
+        else:
+            self.transport.abort()
 
 
 def _has_left(accepted: socket) -> bool:

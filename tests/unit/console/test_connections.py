@@ -7,6 +7,7 @@ from latermq_console.serving.connections import (
     DEADLINES_S,
     HALF_OPEN,
     IDLE_UNSIGNED_S,
+    LONG_IDLE_S,
     Connection,
     Connections,
     Phase,
@@ -114,12 +115,14 @@ def test_a_newcomer_is_not_half_open_at_once(few: Rig) -> None:
 
 
 def test_a_session_has_its_share(few: Rig) -> None:
-    session = "person"
+    stay = []
     for number in range(3):
         connection = few.come(f"tab {number}", float(number), Phase.IDLE)
         assert connection is not None
-        few.all.sign(connection, session, 5.0)
-        few.all.sign(connection, session, 5.0)
+        stay += [few.all.sign(connection, "person", 5.0) for _ in range(2)]
+    assert stay == [True, True, True, True, False, False]
+    assert few.closed == [], "no request of it that may be on its way is lost"
+    assert few.all.sign(few.named["tab 2"], "person", LONG_IDLE_S + 0.5)
     assert few.closed == ["tab 0"]
 
 
