@@ -217,7 +217,7 @@ class Engine:
         topic, group = self.catalog.topic(request.topic), self.catalog.group(request.group)
         if topic is None or group is None:
             self.topics.check_read(request.topic)
-            self.groups.check_use(request.group, request.user)
+            self.groups.check_use(request.group, request.user, now_ms)
             if topic is None or not has_messages(self._state, topic):
                 return []
             group = self.ensure_group(request.group, now_ms, request.user)

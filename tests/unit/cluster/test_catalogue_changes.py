@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from threading import Event
@@ -16,7 +18,12 @@ from latermq_broker.cluster import catalogue_copy, catalogue_source
 from latermq_broker.cluster.catalogue_copy import CatalogueCopy
 from latermq_broker.cluster.catalogue_file import add_to_memory, read_memory, write_memory
 from latermq_broker.cluster.catalogue_source import CatalogueSource
-from latermq_broker.errors import BadRequestError, StoreUnusableError
+from latermq_broker.engine.catalog.fresh_shares import FRESH_MS
+from latermq_broker.errors import (
+    BadRequestError,
+    StoreUnusableError,
+    TooManyRequestsError,
+)
 from latermq_broker.store.directory import CATALOGUE_NAME
 from latermq_proto.latermq.v1 import cluster_pb2
 from support.engine_rig import START_MS, EngineRig
@@ -98,6 +105,33 @@ async def test_a_users_share_counts_what_it_made_at_any_shard(tmp_path: Path) ->
     for rig in (pair.first, pair.other):
         assert rig.engine.catalog.topics_made == {"shop": 2}
         assert rig.engine.catalog.groups_made == {"shop": 2}
+    pair.close()
+
+
+async def test_a_user_at_all_shards_at_once_has_no_more_than_its_part(tmp_path: Path) -> None:
+    """It makes what it may at both between two copies, again and again."""
+    pair, shop = Pair(tmp_path), User(access_key="shop", secret="x" * 16)
+    part = 20
+    for rig in (pair.first, pair.other):
+        rig.engine.limits.table.parts = 2
+        catalog = replace(rig.config.catalog, topic_count_max=2 * part, group_count_max=2 * part)
+        rig.engine.reconfigure(replace(rig.config, catalog=catalog))
+    made = 0
+    for _ in range(8):
+        for rig, where in ((pair.first, "first"), (pair.other, "other")):
+            with suppress(TooManyRequestsError):
+                while True:
+                    made += 1
+                    rig.engine.ensure_topic(f"{where}-{made}", pair.committer.time_ms, shop)
+                    rig.engine.ensure_group(f"{where}-{made}", pair.committer.time_ms, shop)
+        for _ in range(2):
+            await pair.copied()
+        for rig in (pair.first, pair.other):
+            assert rig.engine.catalog.topics_made["shop"] <= part
+            assert rig.engine.catalog.groups_made["shop"] <= part
+        pair.committer.time_ms += FRESH_MS
+    assert pair.first.engine.catalog.topics_made == pair.other.engine.catalog.topics_made
+    assert pair.first.engine.catalog.topics_made["shop"] >= part - 1
     pair.close()
 
 

@@ -10,6 +10,7 @@ from latermq_broker.catalog.catalog import WEIGHT_MAX, BackoffKind, encode_group
 from latermq_broker.catalog.shares import Shares, key_of, maker
 from latermq_broker.delivery.leases.lease import State
 from latermq_broker.delivery.order.fifo import FifoGate
+from latermq_broker.engine.catalog.fresh_shares import FreshShares
 from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.state.lag import entering_per_s, lag_of
 from latermq_broker.engine.state.letter_states import letters_of
@@ -49,6 +50,7 @@ class GroupAdmin:
         self._state = state
         self._journal = journal
         self._shares = Shares(state.config.auth)
+        self.fresh = FreshShares(state.limits)
         self.deleted: list[Callable[[str], None]] = []
         """Called with the name of a group that was deleted in this life, by whoever did it."""
 
@@ -63,12 +65,14 @@ class GroupAdmin:
         group = self._state.catalog.group(name)
         if group is not None:
             return group
-        self.check_use(name, user)
-        return self.create(
+        self.check_use(name, user, now_ms)
+        group = self.create(
             name, fifo=False, max_attempts=0, backoff=None, now_ms=now_ms, made_by=maker(user)
         )
+        self.fresh.note(group.made_by, now_ms)
+        return group
 
-    def check_use(self, name: str, user: User | None) -> None:
+    def check_use(self, name: str, user: User | None, now_ms: int) -> None:
         """Check that first use may make it, if it is not there. Raises as `ensure`."""
         if self._state.catalog.group(name) is not None:
             return
@@ -78,7 +82,7 @@ class GroupAdmin:
         self._shares.check(
             user, "consumer groups", "catalog.group_count_max",
             self._state.config.catalog.group_count_max, catalog.group_count(),
-            catalog.groups_made.get(key_of(user), 0),
+            catalog.groups_made.get(key_of(user), 0) + self.fresh.unseen(key_of(user), now_ms),
         )  # fmt: skip
 
     def forget(self, name: str, topic_name: str, now_ms: int) -> None:

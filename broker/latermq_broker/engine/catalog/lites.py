@@ -94,18 +94,20 @@ class Lites:
 
         Raises as `parent` and `check_group`; GroupNotFoundError, TooManyRequestsError.
         """
-        group = self.check_bind(name, parent, user)
+        group = self.check_bind(name, parent, user, now_ms)
         if group is not None:
             return group
-        return self._groups.create(
+        group = self._groups.create(
             name, fifo=True, max_attempts=0, backoff=None, now_ms=now_ms, lite_parent=parent,
             made_by=maker(user),
         )  # fmt: skip
+        self._groups.fresh.note(group.made_by, now_ms)
+        return group
 
-    def check_bind(self, name: str, parent: str, user: User | None) -> Group | None:
+    def check_bind(self, name: str, parent: str, user: User | None, now_ms: int) -> Group | None:
         """Find the group; None: first use may make it. Raises as `bind`, which then does not."""
         self.parent(parent)
-        self._groups.check_use(name, user)
+        self._groups.check_use(name, user, now_ms)
         return self.check_group(name, parent)
 
     def check_room(self, topic: Topic, names: Iterable[str]) -> None:

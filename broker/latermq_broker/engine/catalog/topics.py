@@ -14,6 +14,7 @@ from latermq_broker.catalog.catalog import (
     encode_topic,
 )
 from latermq_broker.catalog.shares import Shares, key_of, maker
+from latermq_broker.engine.catalog.fresh_shares import FreshShares
 from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.state.model import Group, QueueEnds, Topic, TopicInfo, TopicType
 from latermq_broker.engine.state.state import EngineState
@@ -44,6 +45,7 @@ class TopicAdmin:
         self._state = state
         self._journal = journal
         self._shares = Shares(state.config.auth)
+        self._fresh = FreshShares(state.limits)
 
     def ensure(self, name: str, now_ms: int, user: User | None = None) -> Topic:
         """Find the topic, or make it on first use where the configuration allows.
@@ -57,6 +59,7 @@ class TopicAdmin:
         if topic is None:
             topic = self.planned(name, now_ms, user)
             self._put(topic, now_ms)
+            self._fresh.note(topic.made_by, now_ms)
         return topic
 
     def check_read(self, name: str) -> None:
@@ -75,7 +78,7 @@ class TopicAdmin:
         self._check_name(name)
         if consumer_group_of(name) is not None:
             return self._plan(name, TopicType.NORMAL, 1, now_ms, counted=False)
-        self._check_share(user)
+        self._check_share(user, now_ms)
         return self._plan(name, TopicType.MIXED, 0, now_ms, made_by=maker(user))
 
     def _check_name(self, name: str) -> None:
@@ -225,13 +228,13 @@ class TopicAdmin:
         """Count the messages accepted for the topic and not yet due."""
         return self._state.delayed_counts.get(topic.id, 0)
 
-    def _check_share(self, user: User | None) -> None:
+    def _check_share(self, user: User | None, now_ms: int) -> None:
         """Check a share. TooManyRequestsError: the user has its part, or the rest is for admins."""
         catalog = self._state.catalog
         most = self._state.config.catalog.topic_count_max
         self._shares.check(
             user, "topics", "catalog.topic_count_max", most, catalog.topic_count(),
-            catalog.topics_made.get(key_of(user), 0),
+            catalog.topics_made.get(key_of(user), 0) + self._fresh.unseen(key_of(user), now_ms),
         )  # fmt: skip
 
     def _plan(

@@ -249,7 +249,9 @@ class ReceiveService:
         session = self._sessions.get(caller.client_id)
         if session is not None and session.lite:
             if self._engine.catalog.topic(receive.topic) is not None:
-                self._engine.lites.check_bind(receive.group, receive.topic, caller.call.user)
+                self._engine.lites.check_bind(
+                    receive.group, receive.topic, caller.call.user, self._committer.now_ms()
+                )
             return True
         if group is None or not group.lite_parent:
             return False

@@ -105,7 +105,7 @@ class LiteService:
 
     def _check_bind(self, name: str, parent: str, user: User | None) -> Group | None:
         try:
-            return self._engine.lites.check_bind(name, parent, user)
+            return self._engine.lites.check_bind(name, parent, user, self._committer.now_ms())
         except GroupNotFoundError as error:
             raise IllegalGroupError(str(error)) from error
 
