@@ -76,6 +76,7 @@ class Embedded:
             housekeeping_ms=HOUSEKEEPING_MS,
         )  # fmt: skip
         self._services = assemble(self._engine, self._pump, config)
+        self._services.background.at_once = True  # who asks may run no loop meanwhile
         self._pump.on_ready = self._services.parked.wake
         self._pump.on_second = self._services.on_second
         self.methods = self._services.methods

@@ -76,9 +76,9 @@ class Job(Work):
 
     async def turn(self) -> None:
         """Wait for the job's turn; return at once while its slice lasts."""
-        if self.goes_on():
-            return
         background = self._background
+        if background.at_once or self.goes_on():
+            return
         wake = self.wake = background.loop.create_future()
         background.ask(self, background.now_ns())
         try:
@@ -130,6 +130,8 @@ class Background:
         )
         self.figures: dict[str, KindFigures] = {}  # by kind
         self.loop = asyncio.get_running_loop()
+        self.at_once = False
+        """Whether every turn is given at once: the loop is somebody else's, who waits for it."""
         self.running: Job | None = None
         self.until_ns = 0  # the slice of the running one lasts until then
         self._slice_ns = SLICE_NS

@@ -163,3 +163,13 @@ async def test_a_text_is_made_in_turns() -> None:
     assert await in_turns(hands.background, SCRAPE, pieces) == "012"
     assert await in_turns(None, SCRAPE, pieces) == "012"
     assert hands.background.figures[SCRAPE].used_ns == 3 * SLICE_NS
+
+
+async def test_at_once_a_turn_needs_no_loop() -> None:
+    hands = Hands()
+    hands.background.at_once = True
+    work = hands.work("a", 3, SLICE_NS)
+    with pytest.raises(StopIteration):
+        work.send(None)
+    assert hands.steps == ["a", "a", "a"]
+    assert hands.background.fair.begun_count == 0
