@@ -5,14 +5,22 @@ machine's does not.
 """
 
 import asyncio
+import json
+import ssl
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import httpx
 import pytest
 
 from abuse.console.attacks import CASES
 from abuse.console.siege import Case, ConsoleSiege, is_late
+from abuse.memory import Peak
 from abuse.siege import FRESH_MS_MAX, PEAK_MIB_MAX, SLOWER_MAX, Figures
+from latermq_broker.transport.tls import _make_own
 from support.machine import patient
 
 TRIES = 3
@@ -62,6 +70,46 @@ def faults(case: Case, figures: Figures) -> list[str]:
         f"{figures.failed} of the person's requests failed": figures.failed > 0,
     }
     return [text for text, broken in found.items() if broken]
+
+
+@pytest.fixture
+def secure(tmp_path: Path) -> Iterator[tuple[int, int, Path]]:
+    """A console that serves https before a broker that is away: its pid, port and certificate."""
+    pytest.importorskip("cryptography")
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    _make_own(certificate, key)
+    words = ["--listen", "127.0.0.1:0", "--endpoint", "127.0.0.1:1", "--json"]
+    files = ["--certificate", str(certificate), "--private-key", str(key)]
+    command = [sys.executable, "-m", "latermq_cli", "console", *words, *files]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as console:
+        assert console.stdout is not None
+        try:
+            url = json.loads(console.stdout.readline())["url"]
+            yield console.pid, int(url.rpartition(":")[2]), certificate
+        finally:
+            console.terminate()
+            console.wait(patient(30))
+
+
+@pytest.mark.timeout(330)
+async def test_silent_sockets_before_a_handshake_take_little(
+    secure: tuple[int, int, Path],
+) -> None:
+    pid, port, certificate = secure
+    context = ssl.create_default_context(cafile=str(certificate))
+    with Peak(pid) as peak:
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(900)]
+        async with (
+            asyncio.timeout(patient(30)),
+            httpx.AsyncClient(base_url=f"https://127.0.0.1:{port}", verify=context) as client,
+        ):
+            assert (await client.get("/healthz", timeout=None)).text == "ok\n"
+        assert peak.mib < PEAK_MIB_MAX
+    for _, writer in silent:
+        writer.transport.abort()
+    for _, writer in silent:
+        with suppress(OSError):
+            await writer.wait_closed()
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

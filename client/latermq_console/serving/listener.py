@@ -8,6 +8,7 @@ protocol, which tells `Connections` the phase that each is in.
 import asyncio
 import errno
 import ssl
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Sequence
 from socket import MSG_PEEK, socket
 from typing import Any, Final
@@ -28,6 +29,7 @@ from latermq_console.serving.connections import (
 
 SWEEP_S: Final = 0.5
 LEFT_AT_ONCE_MAX: Final = 32
+TLS_BUFFER_BYTES: Final = 16 << 10  # one TLS record; asyncio's 256 KiB for each would be 256 MiB
 AGAIN_S: Final = 0.05  # until the next accept after one that failed
 NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 TOO_LATE: Final = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -114,6 +116,7 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: Sequence[socket] | None = None) -> None:
         await super().startup(sockets=[])
+        SSLProtocol.max_size = TLS_BUFFER_BYTES
         accepting: Any = Accepting(self, list(sockets or ()))
         self.servers = [accepting]
 
