@@ -74,3 +74,43 @@ def test_a_read_ends_with_the_right_to_it(rig: AccessRig) -> None:
     request = queue_pb2.ReadQueueRequest(topic="orders", end_offset=4, page_rows_max=1)
     told = rig.stream("/latermq.v1.Queues/ReadQueue", request, queue_pb2.ReadQueuePage, rig.by())
     assert [(page.status.code, len(page.rows)) for page in told] == [(20000, 1), (FORBIDDEN, 0)]
+
+
+def test_letters_go_to_another_topic_for_as_long_as_the_caller_may_read_them(
+    rig: AccessRig,
+) -> None:
+    rig.make_group()
+    for number in range(8):
+        rig.die(f"m-{number}")
+    rig.engine.ensure_topic("mine", rig.now_ms)
+    rig.grant(Kind.GROUP, "billing", Right.REDRIVE, Right.BROWSE, Right.BODY)
+    rig.grant(Kind.TOPIC, "mine", Right.PUB)
+    users, written = rig.engine.users, rig.committer.written
+
+    def left() -> int:
+        group = rig.engine.catalog.require_group("billing")
+        return rig.engine.groups.dead_letter_count(group)
+
+    def now_ms() -> int:
+        rig.now_ms += 500
+        return rig.now_ms
+
+    def third() -> Any:
+        if left() == 5 and users.get(USER).may(Right.BODY, Kind.GROUP, "billing"):
+            users.revoke(USER, Kind.GROUP, "billing", frozenset({Right.BODY}), rig.now_ms)
+        return written()
+
+    call = rig.by()
+    rig.committer.now_ms = now_ms  # type: ignore[method-assign]
+    rig.committer.written = third  # type: ignore[method-assign]
+    request = dead_letter_pb2.RedriveDeadLettersRequest(
+        group="billing", to_topic="mine", rate_per_second=1
+    )
+    told = rig.stream(
+        "/latermq.v1.DeadLetters/RedriveDeadLetters",
+        request,
+        dead_letter_pb2.DeadLetterProgress,
+        call,
+    )
+    assert told[-1].status.code == FORBIDDEN
+    assert 3 <= left() <= 5
