@@ -186,6 +186,8 @@ class AskingConsumer:
                     await self._settler.refuse(delivery, arrival.damage)
                 else:
                     deliveries.append(delivery)
+                if len(deliveries) > max_count:  # no broker of ours sends more
+                    break
         refusals.taken(call)
         return deliveries
 

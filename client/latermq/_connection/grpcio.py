@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 
 from latermq._connection.status import error_of, nobody_answers
-from latermq._connection.transport import Metadata, Stream
+from latermq._connection.transport import RESPONSE_BYTES_MAX, Metadata, Stream
 from latermq._values.endpoints import Endpoints
 from latermq._values.identity import __version__
 from latermq._values.tls import Tls, TlsFiles, read
@@ -19,7 +19,6 @@ UNLIMITED: Final = -1
 LAST_WORDS_S: Final = 1.0  # at most, for what gRPC has yet to say of calls that were cancelled
 CHANNEL_OPTIONS: Final = [
     ("grpc.primary_user_agent", f"latermq/{__version__}"),
-    ("grpc.max_receive_message_length", UNLIMITED),
     ("grpc.max_send_message_length", UNLIMITED),
     ("grpc.enable_retries", 0),  # what is tried again is decided above
     ("grpc.use_local_subchannel_pool", 1),  # closing this connection closes it
@@ -41,8 +40,18 @@ class GrpcTransport:
         waits: a call waits for a broker until its deadline; False: it fails where none answers.
     """
 
-    def __init__(self, endpoints: Endpoints, tls: Tls | None = None, waits: bool = True) -> None:
+    def __init__(
+        self,
+        endpoints: Endpoints,
+        tls: Tls | None = None,
+        waits: bool = True,
+        response_bytes_max: int = RESPONSE_BYTES_MAX,
+    ) -> None:
         self._endpoints = endpoints
+        self._options = [
+            *CHANNEL_OPTIONS,
+            ("grpc.max_receive_message_length", response_bytes_max),
+        ]
         self._waits = waits
         self._tls = tls
         self._files = None if tls is None else TlsFiles(tls)
@@ -57,10 +66,10 @@ class GrpcTransport:
     def _open(self) -> grpc.aio.Channel:
         target = self._endpoints.target()
         if self._tls is None:
-            return grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
+            return grpc.aio.insecure_channel(target, options=self._options)
         name = self._tls.server_name
         named = [] if name is None else [("grpc.ssl_target_name_override", name)]
-        options = [*CHANNEL_OPTIONS, *named]
+        options = [*self._options, *named]
         return grpc.aio.secure_channel(target, credentials_of(self._tls), options=options)
 
     def _renew(self) -> None:

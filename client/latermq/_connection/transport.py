@@ -6,7 +6,10 @@ the bytes.
 """
 
 from collections.abc import AsyncGenerator, Sequence
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
+
+RESPONSE_BYTES_MAX: Final = 64 << 20
+"""Bytes of one message of a broker's answer, inflated; a stream's answer has many messages."""
 
 Metadata: TypeAlias = Sequence[tuple[str, str | bytes]]
 

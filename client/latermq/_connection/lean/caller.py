@@ -11,13 +11,13 @@ from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
-from latermq._connection.lean.limits import MESSAGE_BYTES_MAX
+from latermq._connection.lean.limits import ConnectionLimits
 from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.hpack.fields import Field, value_of
 from latermq_h2.http2.client_connection import ClientConnection
 from latermq_h2.http2.client_streams import ClientStream
 from latermq_h2.http2.frames import ErrorCode
-from latermq_h2.http2.limits import Keepalive, Limits
+from latermq_h2.http2.limits import Keepalive
 from latermq_h2.http2.response import ABSENT, ResponseHead
 from latermq_h2.messages import ENCODINGS, PREFIX, PREFIX_BYTES, Assembly, Encoding, MessageFault
 
@@ -79,7 +79,8 @@ class Call:
 class Caller:
     """All calls of one connection, which it makes."""
 
-    def __init__(self, limits: Limits, keepalive: Keepalive, now_ms: int) -> None:
+    def __init__(self, limits: ConnectionLimits, keepalive: Keepalive, now_ms: int) -> None:
+        self._message_bytes_max = limits.message_bytes_max
         self.connection = ClientConnection(self, limits, keepalive, now_ms)
         self.lost_why = ""
         self._deadline_ms: int | None = None  # the earliest of the calls; may be too early
@@ -187,7 +188,7 @@ class Caller:
                 return
         assembly = call.assembly
         if assembly is None:
-            assembly = call.assembly = Assembly(MESSAGE_BYTES_MAX, call.encoding)
+            assembly = call.assembly = Assembly(self._message_bytes_max, call.encoding)
         try:
             messages = assembly.feed(data)
         except MessageFault as fault:

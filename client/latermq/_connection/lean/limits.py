@@ -1,15 +1,15 @@
 """What one connection of this client may cost it, and when silence is looked into."""
 
 from dataclasses import dataclass
-from typing import Final
 
-MESSAGE_BYTES_MAX: Final = 256 << 20  # one message of an answer
+from latermq._connection.transport import RESPONSE_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
     """`latermq_h2`'s Limits, for the client's side."""
 
+    message_bytes_max: int = RESPONSE_BYTES_MAX
     frame_bytes_max: int = 64 << 10  # a whole receive in one frame
     header_list_bytes_max: int = 64 << 10
     header_fields_max: int = 1_024

@@ -13,9 +13,10 @@ from typing import Final
 from latermq._connection.lean.blocks import Blocks
 from latermq._connection.lean.caller import UNENDED, Call
 from latermq._connection.lean.dialling import connected
+from latermq._connection.lean.limits import ConnectionLimits
 from latermq._connection.lean.shell import Shell
 from latermq._connection.status import error_of, nobody_answers
-from latermq._connection.transport import Metadata, Stream
+from latermq._connection.transport import RESPONSE_BYTES_MAX, Metadata, Stream
 from latermq._values.endpoints import Endpoints
 from latermq._values.identity import __version__
 from latermq._values.tls import Tls, TlsFiles
@@ -45,8 +46,15 @@ class LeanTransport:
         waits: a call waits for a broker until its deadline; False: it fails where none answers.
     """
 
-    def __init__(self, endpoints: Endpoints, tls: Tls | None = None, waits: bool = True) -> None:
+    def __init__(
+        self,
+        endpoints: Endpoints,
+        tls: Tls | None = None,
+        waits: bool = True,
+        response_bytes_max: int = RESPONSE_BYTES_MAX,
+    ) -> None:
         self._endpoints = endpoints
+        self._limits = ConnectionLimits(message_bytes_max=response_bytes_max)
         self._waits = waits
         self._tls = None if tls is None else TlsFiles(tls)
         self._server_name = None if tls is None else tls.server_name
@@ -272,7 +280,10 @@ class LeanTransport:
         connection = await connected(host, port, self._turn // len(self._endpoints.addresses))
         try:
             transport, shell = await self._loop.create_connection(
-                lambda: Shell(changed), sock=connection, ssl=context, server_hostname=name
+                lambda: Shell(changed, self._limits),
+                sock=connection,
+                ssl=context,
+                server_hostname=name,
             )
         except BaseException:
             connection.close()
