@@ -48,7 +48,7 @@ def show(endpoint: str, as_json: bool) -> None:
     for index, (_, state) in enumerate(parts):
         if index:
             click.echo()
-        click.echo(styled(f"broker {plain(state.name)} {state.version}".rstrip(), bold=True))
+        click.echo(styled(f"broker {plain(state.name)} {plain(state.version)}".rstrip(), bold=True))
         for label, values in _facts(state):
             for line in fact(label, values, width):
                 click.echo(line)

@@ -15,6 +15,7 @@ from latermq.app import App
 from latermq.errors import LaterMQError
 from latermq_cli.connection.options import duration, example
 from latermq_cli.terminal.failures import CommandError, RefusedError
+from latermq_cli.terminal.output import let_through
 from latermq_cli.terminal.times import format_instant
 from latermq_text.json_lines import json_line, text_of
 from latermq_text.log_writer import BesideHandler, LogWriter
@@ -79,6 +80,7 @@ def worker(
     refused the worker, 2 asked wrongly.
     """
     _log_to_stderr(log_level, as_json=as_json)
+    let_through()
     app = _loaded(application)
     if show:
         for listener in app.listeners:

@@ -26,6 +26,7 @@ from latermq_cli.connection.connection import Connection
 from latermq_cli.connection.options import broker_options, example
 from latermq_cli.terminal.console import is_terminal, print_json, stdout_is_terminal
 from latermq_cli.terminal.failures import CommandError, NotThereError, RefusedError
+from latermq_cli.terminal.output import obeyed
 from latermq_cli.terminal.table import Column, cut, plain, render
 from latermq_cli.terminal.termination import orderly_termination
 from latermq_cli.terminal.times import format_clock
@@ -312,8 +313,8 @@ def _run(screen: Top, every: float, pressed: Callable[[float], list[str]]) -> No
         size = shutil.get_terminal_size()
         screen.forget_silent()
         lines = _looked(screen, size.columns, size.lines, lines)
-        text = f"{_LINE}\r\n".join(lines)
-        click.echo(_HOME + text + _LINE + _REST, nl=False)
+        text = obeyed(f"{_LINE}\r\n").join(lines)
+        click.echo(obeyed(_HOME) + text + obeyed(_LINE + _REST), nl=False)
         going = all(screen.press(key) for key in pressed(every))
 
 

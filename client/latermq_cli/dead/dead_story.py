@@ -8,11 +8,13 @@ done about it. Text from messages and consumers is escaped, wrapped and indented
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import tzinfo
+from shlex import quote
 from typing import Final
 
 from latermq_cli.terminal.bodies import body_lines
 from latermq_cli.terminal.console import counted, styled
 from latermq_cli.terminal.facts import fact, room
+from latermq_cli.terminal.output import unmarked
 from latermq_cli.terminal.table import cut, display_width, pad, plain, plain_lines, wrap
 from latermq_cli.terminal.times import format_clock, format_instant, same_day, zone_name
 from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
@@ -248,14 +250,10 @@ class _Clock:
 
 
 def _entry(when: str, name: str, what: str, telling: Telling) -> str:
-    padding = " " * max(0, _NAME_WIDTH - display_width(_unstyled(name)))
+    padding = " " * max(0, _NAME_WIDTH - display_width(unmarked(name)))
     head = f"  {pad(when, _TIME_WIDTH)}  {name}{padding} "
     room = telling.width - _NOTE_INDENT - _NAME_WIDTH - 1
     return (head + cut(what, max(20, room))).rstrip()
-
-
-def _unstyled(name: str) -> str:
-    return name.replace("\x1b[1m", "").replace("\x1b[0m", "")
 
 
 def _note(text: str, telling: Telling) -> str:
@@ -275,12 +273,14 @@ def _why(letter: dead_pb2.DeadLetter, telling: Telling) -> Iterator[str]:
         if telling.alike_count:
             verb = "has" if telling.alike_count == 1 else "have"
             alike = f"{counted(telling.alike_count, 'other dead letter')} of this group {verb} it"
-        for piece in wrap(f"Signature {letter.signature}: {alike}.", telling.width - 2):
+        said = f"Signature {plain(letter.signature)}: {alike}."
+        for piece in wrap(said, telling.width - 2):
             yield f"  {piece}"
 
 
 def _next_steps(letter: dead_pb2.DeadLetter, telling: Telling) -> Iterator[str]:
-    group, number = plain(letter.group), letter.queue_offset
+    group, number = quote(plain(letter.group)), letter.queue_offset
+    signature = quote(plain(letter.signature))
     steps: list[tuple[str, str]] = []
     if letter.state == dead_pb2.DEAD:
         again = f"latermq dead redrive {group} --offset {number}"
@@ -289,9 +289,7 @@ def _next_steps(letter: dead_pb2.DeadLetter, telling: Telling) -> Iterator[str]:
         else:  # it has no place in the group to go back to
             steps.append((f"{again} --to-topic TOPIC", "send it to a topic"))
         if telling.alike_count:
-            steps.append(
-                (f"latermq dead redrive {group} --signature {letter.signature}", "and all alike")
-            )
+            steps.append((f"latermq dead redrive {group} --signature {signature}", "and all alike"))
     if not telling.stacks and any(attempt.stack for attempt in letter.attempts):
         steps.append((f"latermq dead show {group} --offset {number} --stack", "with stack traces"))
     if letter.state == dead_pb2.DEAD:

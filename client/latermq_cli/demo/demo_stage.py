@@ -23,11 +23,14 @@ from typing import Any, Final, NamedTuple
 import click
 
 from latermq_cli import clock
+from latermq_cli.terminal.console import styled
+from latermq_cli.terminal.output import obeyed
 
 LINES_MAX: Final = 1000  # waiting in the queue; a program that says more is held up
 STOP_TIMEOUT_S: Final = 10.0
 POLL_S: Final = 0.1
 INDENT: Final = "    "
+_ANEW: Final = "\r\x1b[K"  # begin the line anew
 
 
 class StoryError(Exception):
@@ -76,16 +79,16 @@ class Stage:
     def heading(self, text: str) -> None:
         self._clear_waiting()
         click.echo()
-        click.secho(f"[{self.elapsed_s:4.1f} s] {text}", bold=True)
+        click.echo(styled(f"[{self.elapsed_s:4.1f} s] {text}", bold=True))
 
     def tell(self, text: str, **style: Any) -> None:
         self._clear_waiting()
-        click.echo(click.style(INDENT + text, **style) if style else INDENT + text)
+        click.echo(styled(INDENT + text, **style) if style else INDENT + text)
 
     def shell(self, command: str) -> None:
         """Show a command as a user would type it."""
         self._clear_waiting()
-        click.secho(f"{INDENT}$ {command}", fg="cyan")
+        click.echo(styled(f"{INDENT}$ {command}", fg="cyan"))
 
     def _show_waiting(self, since_ms: int) -> None:
         """Show the wait after a second: on a terminal a clock that runs, elsewhere one line."""
@@ -93,7 +96,8 @@ class Stage:
         if not self._waiting_for or waited_s < 1:
             return
         if sys.stdout.isatty():
-            click.echo(f"\r\x1b[K{INDENT}… {self._waiting_for} [{waited_s:.1f} s]", nl=False)
+            waits = f"{INDENT}… {self._waiting_for} [{waited_s:.1f} s]"
+            click.echo(obeyed(_ANEW) + waits, nl=False)
             self._dirty = True
         elif not self._announced:
             click.echo(f"{INDENT}… {self._waiting_for}")
@@ -101,7 +105,7 @@ class Stage:
 
     def _clear_waiting(self) -> None:
         if self._dirty:
-            click.echo("\r\x1b[K", nl=False)
+            click.echo(obeyed(_ANEW), nl=False)
             self._dirty = False
 
     # --- what is started ---

@@ -13,6 +13,7 @@ from typing import Any, Final, TextIO
 
 import click
 
+from latermq_cli.terminal.output import obeyed
 from latermq_cli.terminal.table import Column, render
 from latermq_text.printable import escaped
 
@@ -48,7 +49,8 @@ def styled(text: str, **style: Any) -> str:
     """Style the text, where there is a terminal to show it; see click.style."""
     if not stdout_is_terminal() or os.environ.get("NO_COLOR"):
         return text
-    return click.style(text, **style)
+    before, _, after = click.style("\0", **style).partition("\0")
+    return obeyed(before) + text + obeyed(after)
 
 
 def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:

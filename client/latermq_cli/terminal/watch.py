@@ -11,7 +11,7 @@ import click
 from latermq_cli import clock
 from latermq_cli.terminal.console import stdout_is_terminal
 from latermq_cli.terminal.failures import CommandError, NotAllError, RefusedError, one_line
-from latermq_cli.terminal.output import OutputError
+from latermq_cli.terminal.output import OutputError, obeyed
 from latermq_cli.terminal.times import format_clock
 
 WATCH_S: Final = 2.0
@@ -49,7 +49,7 @@ def watch_option(command: Decorated) -> Decorated:
         looked = False
         while True:
             if stdout_is_terminal() and not as_json:
-                click.echo(_CLEAR + format_clock(clock.now_ms())[:8], nl=True)
+                click.echo(obeyed(_CLEAR) + format_clock(clock.now_ms())[:8], nl=True)
             try:
                 command(*args, **words)
             except (RefusedError, OutputError):
