@@ -64,6 +64,14 @@ class GivenUpError(CorruptRecordError):
         )
 
 
+class UnreplayableError(CorruptRecordError):
+    """A record matches its checksum, and what it says cannot be: no broker wrote it so."""
+
+
+class HalfRestoredError(StoreError):
+    """A checkpoint matches its checksum, and what it says cannot be: begin anew, without it."""
+
+
 class DamagedQueueError(StoreError):
     """A consume queue's file is not what was written; the next start rebuilds it from the log."""
 

@@ -20,6 +20,7 @@ from latermq_broker.delivery.failure import Failure
 from latermq_broker.store.records.lease_records import Outcome as Outcome
 
 VERSION: Final = 1
+UNREADABLE: Final = "what is kept of its attempts cannot be read"
 _ATTEMPTS: Final = b',"attempts":['
 _STACK: Final = b',"stack":"'
 _TEXT_END: Final = b'"}'
@@ -54,6 +55,9 @@ _FAILURE_KEYS: Final = (
 )
 
 
+NOTHING_KNOWN: Final = History("", "", UNREADABLE, "", ())  # of a history that nobody of ours wrote
+
+
 def encode_history(history: History) -> bytes:
     attempts = []
     for attempt in history.attempts:
@@ -86,12 +90,15 @@ def encode_history(history: History) -> bytes:
 
 
 def decode_outline(body: bytes) -> History:
-    """Decode a history without its attempts."""
+    """Decode a history without its attempts; of one that cannot be read it says so."""
     before, attempts, _ = body.partition(_ATTEMPTS)
-    document = json.loads(before + b"}" if attempts else body)
-    return History(
-        document["topic"], document["group"], document["reason"], document["signature"], ()
-    )
+    try:
+        document = json.loads(before + b"}" if attempts else body)
+        return History(
+            document["topic"], document["group"], document["reason"], document["signature"], ()
+        )
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return NOTHING_KNOWN
 
 
 def without_stacks(body: bytes) -> bytes:
@@ -106,7 +113,8 @@ def without_stacks(body: bytes) -> bytes:
 
 
 def _text_end(body: bytes, first: int) -> int:
-    """Find the end of the text whose first byte is at `first`: behind its closing quote."""
+    """Find the end of the text whose first byte is at `first`: behind its closing quote, or the
+    end of the bytes where it has none."""
     at = body.find(_TEXT_END, first)
     while at >= 0:
         before = at
@@ -115,11 +123,18 @@ def _text_end(body: bytes, first: int) -> int:
         if not (at - before) % 2:  # the quote itself is not escaped
             return at + 1
         at = body.find(_TEXT_END, at + 1)
-    raise ValueError("the text of a stack has no end")
+    return len(body)
 
 
 def decode_history(body: bytes) -> History:
-    """Decode a whole history."""
+    """Decode what a letter tells of its life; of one that cannot be read it says so."""
+    try:
+        return _decoded(body)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return NOTHING_KNOWN
+
+
+def _decoded(body: bytes) -> History:
     document = json.loads(body)
     attempts = tuple(
         Attempt(

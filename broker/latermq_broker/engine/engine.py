@@ -64,9 +64,11 @@ from latermq_broker.engine.views.pending import PendingView
 from latermq_broker.engine.views.watched import Watched
 from latermq_broker.errors import (
     GivenUpError,
+    HalfRestoredError,
     InvalidReceiptHandleError,
     RequestError,
     StoreFullError,
+    UnreplayableError,
 )
 from latermq_broker.store.files import random_bits
 from latermq_broker.store.records.lease_records import (
@@ -162,8 +164,9 @@ class Engine:
 
         Such an engine has only `apply_up_to` called and its checkpoints taken, before `begin_life`.
         """
-        engine = cls(store, config)
-        while engine.recovery is None:
+        engine, singly = cls(store, config), False
+        while True:
+            engine._journal.singly = singly
             try:
                 engine.recovery = store.recover(
                     partial(restore, engine._state), engine._journal.replay, now_ms, until
@@ -172,9 +175,16 @@ class Engine:
                 if error.position <= store.dropped.behind:
                     raise
                 store.dropped.behind = error.position
-                engine.checkpoints.release()
-                engine = cls(store, config)
-        return engine
+            except HalfRestoredError:  # an older one, or the log, brings it
+                pass
+            except UnreplayableError as refusal:  # by what the checkpoint said, or by its own words
+                if not store.choice.distrust(refusal) and singly:
+                    raise
+                singly = True
+            else:
+                return engine
+            engine.checkpoints.release()
+            engine = cls(store, config)
 
     def begin_life(self, now_ms: int) -> None:
         """Decide from here on; the store's life has begun."""

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from latermq_broker.errors import CorruptRecordError, StoreError
+from latermq_broker.clock import SystemClock
+from latermq_broker.errors import CorruptRecordError, StoreError, UnreplayableError
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.offline.inspect import (
     Damage,
@@ -17,7 +18,7 @@ from latermq_broker.store.offline.inspect import (
     scan_directory,
 )
 from latermq_broker.store.records.kind import Names
-from latermq_broker.store.records.kinds import KINDS
+from latermq_broker.store.records.kinds import check_content, text_of
 from latermq_broker.store.records.record import Record, RecordType
 from latermq_cli.connection.options import example, json_option
 from latermq_cli.terminal.commands import CommandGroup, Lazy
@@ -80,10 +81,11 @@ def dump(
     """Print the records of the log in DIR, one line each, oldest first."""
     wanted = frozenset(types)
     names = Names()
-    printed = 0
+    printed = unreadable = 0
     with store_errors():
         for record in scan_directory(directory, RealFiles(), start):
-            fields = KINDS[record.type].text(record, names)
+            wrong, fields = _described(record, names)
+            unreadable += wrong
             if wanted and record.type.name.lower() not in wanted:
                 continue
             if as_json:
@@ -95,6 +97,17 @@ def dump(
                 break
     if not printed and not as_json:
         click.echo("no such records", err=True)
+    if unreadable:
+        records = counted(unreadable, "record")
+        raise CommandError(f"{records} in {directory} cannot be what a broker wrote")
+
+
+def _described(record: Record, names: Names) -> tuple[bool, dict[str, Any]]:
+    """Describe a record's content; True: it cannot be what a broker wrote."""
+    try:
+        return False, text_of(record, names)
+    except UnreplayableError as error:
+        return True, {"wrong": error.reason}
 
 
 @log.command(epilog=example("latermq log verify ./data"))
@@ -103,15 +116,26 @@ def dump(
 def verify(directory: Path, as_json: bool) -> None:
     """Check every record of the log in DIR against its checksum, and the checkpoints.
 
-    Exits 1 when something that was durable once is damaged, or when a repair did not come to its
-    end. What a crash left half-written at the end is no damage: nobody was told it was stored, and
-    the next start cuts it off.
+    Then a broker is started on it as a trial, in which nothing is written. Exits 1 when something
+    that was durable once is damaged, when no broker starts on it, or when a repair did not come to
+    its end. What a crash left half-written at the end is no damage: nobody was told it was stored,
+    and the next start cuts it off.
     """
     from latermq_broker.offline.mending.closing import Ending  # the engine with it
+    from latermq_broker.offline.trial_start import first_unreplayable
 
     ending = Ending()
+
+    def look(record: Record) -> None:
+        check_content(record)
+        ending.look(record)
+
     with store_errors():
-        report = examine_directory(directory, RealFiles(), ending.look).report
+        report = examine_directory(directory, RealFiles(), look).report
+    if report.ok and not ending.open:
+        refusal = first_unreplayable(directory, RealFiles(), SystemClock().now_ms())
+        if refusal is not None:
+            report = replace(report, damages=(Damage(refusal.position, refusal.reason, 0),))
     if as_json:
         print_json(_jsonable(report))
     else:

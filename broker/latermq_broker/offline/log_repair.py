@@ -1,8 +1,7 @@
 """`latermq log repair`: makes a damaged data directory usable again, on record and with copies."""
 
 import os
-import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import click
 from latermq_broker.clock import SystemClock
 from latermq_broker.config.config import Config
 from latermq_broker.config.toml_file import load
-from latermq_broker.errors import ConfigError
+from latermq_broker.errors import ConfigError, UnreplayableError
 from latermq_broker.offline.log_commands import (
     directory,
     record_header,
@@ -20,12 +19,13 @@ from latermq_broker.offline.log_commands import (
     unclosed,
     words_of,
 )
-from latermq_broker.offline.mending.closing import Ending, close_log
+from latermq_broker.offline.mending.closing import Ending
+from latermq_broker.offline.mending.refusals import closed_log, planned
 from latermq_broker.store.directory import REPLICA_NAME, has_file
 from latermq_broker.store.files import RealFiles
-from latermq_broker.store.offline.repair import Loss, Repaired, plan_repair, repair_directory
+from latermq_broker.store.offline.repair import Loss, Repaired, repair_directory
 from latermq_broker.store.records.kind import Names
-from latermq_broker.store.records.kinds import KINDS
+from latermq_broker.store.records.kinds import check_content, text_of
 from latermq_broker.store.records.record import Record, RecordType
 from latermq_cli.connection.options import example, json_option
 from latermq_cli.terminal.console import counted, print_json
@@ -68,21 +68,24 @@ def repair(directory: Path, skip: bool, yes: bool, as_json: bool) -> None:
     files, names, ending, config = RealFiles(), Names(), Ending(), _config()
 
     def look(record: Record) -> None:
+        check_content(record)
         ending.look(record)
         if record.type in (RecordType.CONFIG, RecordType.CLIENT):
-            KINDS[record.type].text(record, names)
+            text_of(record, names)
 
     def describe(record: Record) -> dict[str, Any]:
         return {**record_header(record), **_described(names, record)}
 
     now_ms = SystemClock().now_ms()
+    given_up: Sequence[UnreplayableError] = ()
     with store_errors():
-        done = plan_repair(directory, files, look)
+        done, refused = planned(directory, files, look, now_ms)
         wanted = bool(done.losses) or ending.open
         if yes and done.losses:
-            done = repair_directory(directory, files, now_ms, describe)
+            done = repair_directory(directory, files, now_ms, describe, check_content, refused)
         if yes and wanted:
-            close_log(directory, files, config, now_ms)
+            more, given_up = closed_log(directory, files, config, now_ms, describe)
+            done = _joined(done, more)
     if as_json:
         losses = [
             _jsonable(loss, [describe(record) for record in loss.records]) for loss in done.losses
@@ -93,6 +96,7 @@ def repair(directory: Path, skip: bool, yes: bool, as_json: bool) -> None:
                 "losses": losses,
                 "copies": [str(path) for path in done.copies],
                 "reports": [str(path) for path in done.reports],
+                "passed_over": [error.position for error in given_up],
             }
         )
         return
@@ -103,6 +107,14 @@ def repair(directory: Path, skip: bool, yes: bool, as_json: bool) -> None:
         return
     for line in _lines(directory, done, names):
         click.echo(line)
+    for error in given_up:
+        click.echo(f"  passed over  {plain(str(error))}")
+
+
+def _joined(done: Repaired, more: Repaired) -> Repaired:
+    return Repaired(
+        (*done.losses, *more.losses), (*done.copies, *more.copies), (*done.reports, *more.reports)
+    )
 
 
 def _config() -> Config:
@@ -115,8 +127,8 @@ def _config() -> Config:
 
 def _described(names: Names, record: Record) -> dict[str, Any]:
     """Tell what a damaged record says, as far as it makes sense."""
-    with suppress(ValueError, KeyError, IndexError, TypeError, struct.error):
-        return KINDS[record.type].text(record, names)
+    with suppress(UnreplayableError):
+        return text_of(record, names)
     return {}
 
 

@@ -8,16 +8,16 @@ import fcntl
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from latermq_broker.clock import SystemClock
 from latermq_broker.config.config import Config
 from latermq_broker.config.toml_file import load
-from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import ConfigError, StoreError
-from latermq_broker.offline.trial_files import TrialFiles
+from latermq_broker.offline.trial_start import trial_start
 from latermq_broker.store.directory import LOCK_NAME, SHARD_NAME, has_file
-from latermq_broker.store.store import Store
+from latermq_broker.store.files import RealFiles
+from latermq_text.regular_files import open_regular
 
 OK: Final = "ok"
 NOTE: Final = "note"
@@ -71,24 +71,14 @@ def _directory(directory: Path, config: Config) -> Iterator[Finding]:
 
 
 def _trial(directory: Path, config: Config) -> Finding:
-    files, now_ms = TrialFiles(), SystemClock().now_ms()
-    files_: Any = files  # a Protocol's every method is there
+    now_ms = SystemClock().now_ms()
     try:
-        store = Store.open(directory, config.store, files_, now_ms)
-        try:
-            engine = Engine.open(store, config, now_ms)
+        with trial_start(directory, RealFiles(), config, now_ms) as engine:
             recovery = engine.recovery
             assert recovery is not None
             topics, groups = engine.catalog.topic_count(), engine.catalog.group_count()
-            engine.abandon()
-        finally:
-            store.abandon()
     except StoreError as refusal:
         return PROBLEM, "data", f"this version does not start on it: {refusal}"
-    except (ValueError, TypeError, KeyError) as error:  # as of a setting that it does not know
-        return PROBLEM, "data", f"this version cannot read a record of it: {error!r}"
-    finally:
-        files.close_all()
     took_ms = SystemClock().now_ms() - now_ms
     whole = (
         "the whole log, as no checkpoint was usable" if recovery.rebuilt else "from a checkpoint"
@@ -102,7 +92,7 @@ def _trial(directory: Path, config: Config) -> Finding:
 
 def _is_locked(path: Path) -> bool:
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = open_regular(path)
     except OSError:
         return False
     try:

@@ -65,7 +65,8 @@ class Timer:
 
     def cancel(self, due_ms: int, position: int) -> None:
         """Cancel an entry, which must be armed; `fire`, and a replay of it, do so one by one."""
-        self._count -= 1
+        if self._count:  # a log that nobody of ours wrote may cancel what never was armed
+            self._count -= 1
         minute = due_ms // MINUTE_MS
         if minute >= self.far.taken_until:
             self.far.cancel(minute, pack_entry(due_ms, position))

@@ -33,6 +33,7 @@ from latermq_broker.store.derived.checkpoint import CHECKPOINT_SUFFIX, TEMPORARY
 from latermq_broker.store.derived.consume_queue import QUEUE_SUFFIX
 from latermq_broker.store.files import FINAL_ERRNOS, Files, OpenMode, whose
 from latermq_broker.store.log.segment import (
+    POSITION_MAX,
     PREPARED_SUFFIX,
     SEGMENT_HEADER_BYTES,
     SEGMENT_MAGIC,
@@ -43,6 +44,7 @@ from latermq_broker.store.log.segment import (
     read_segment_header,
     segment_name,
 )
+from latermq_broker.store.records.record import RECORD_ALIGN
 from latermq_broker.store.recovery import WAY_BACK, holds_a_record
 
 LOCK_NAME: Final = "LOCK"
@@ -262,7 +264,10 @@ def segment_base(log: Path, name: str) -> int:
     digits = name.removesuffix(SEGMENT_SUFFIX)
     if len(digits) != 20 or not digits.isdecimal():
         raise UnsupportedFormatError(f"{log / name} is not a segment of a LaterMQ log")
-    return int(digits)
+    base = int(digits)
+    if base % RECORD_ALIGN or base > POSITION_MAX:
+        raise UnsupportedFormatError(f"{log / name} is not where a segment of a log can begin")
+    return base
 
 
 def _open_segment(

@@ -37,8 +37,12 @@ class Dropped:
         self._recovered = False
         self._paths: list[Path] = []  # oldest first
 
-    def restore(self, sections: Mapping[str, bytes]) -> None:
-        self.start = int.from_bytes(sections.get(START_SECTION, b""), "little")
+    def restore(self, sections: Mapping[str, bytes], position: int) -> None:
+        """Restore from a checkpoint at `position`. Raises ValueError: it cannot be of that one."""
+        start = int.from_bytes(sections.get(START_SECTION, b""), "little")
+        if start > position:
+            raise ValueError(f"the log begins at {start}, behind the checkpoint at {position}")
+        self.start = start
 
     def snapshot(self) -> dict[str, bytes]:
         return {START_SECTION: self.start.to_bytes(8, "little")}

@@ -14,6 +14,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
+from latermq_text.regular_files import open_regular
+
 SYNCFS_TELLS: Final = (5, 8)
 STATFS_BYTES: Final = 256  # more than any statfs(2) fills
 # linux/magic.h: file systems whose promises end at somebody else's machine or process.
@@ -68,7 +70,10 @@ class Files(Protocol):
     """What the store asks of a file system. Offsets and sizes are bytes; all raise OSError."""
 
     def open(self, path: Path, mode: OpenMode) -> int:
-        """Open a file and return its descriptor; a new file is empty."""
+        """Open a file and return its descriptor; a new file is empty.
+
+        What is no regular file is refused; a link to one is followed for reading only.
+        """
 
     def close(self, fd: int) -> None: ...
 
@@ -138,7 +143,7 @@ class RealFiles:
     """The operating system's files."""
 
     def open(self, path: Path, mode: OpenMode) -> int:
-        return os.open(path, mode.value | os.O_CLOEXEC, 0o600)
+        return open_regular(path, mode.value, follow=mode is OpenMode.READ)
 
     def close(self, fd: int) -> None:
         os.close(fd)

@@ -8,12 +8,13 @@ than the bad position, the bad bytes were durable: damage. Otherwise nothing bey
 promised to anyone: a torn tail, which is cut off.
 """
 
+import errno
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from latermq_broker.errors import CorruptRecordError
+from latermq_broker.errors import CorruptRecordError, UnreplayableError
 from latermq_broker.store.derived.checkpoint import Checkpoint
 from latermq_broker.store.files import Files, OpenMode, write_all
 from latermq_broker.store.log.commit_log import CommitLog
@@ -37,6 +38,8 @@ WAY_BACK: Final = (
     "Restore it from a backup, or see `latermq log repair --help`; nothing was changed"
 )
 PIECE_BYTES: Final = 4 << 20
+EPOCH_MAX: Final = 1 << 22  # lives of a broker on one log: their delivery ids stay below 2^63
+STORE_MS_MAX: Final = 253_402_300_799_999  # of a record's time: the year 9999
 ZERO_PIECE: Final = bytes(PIECE_BYTES)
 
 
@@ -86,8 +89,7 @@ class LogScan:
         self.untouched = False  # it stopped where nothing was ever written
         self._segments = segments
         self._epoch = epoch
-        bases = [segment.base for segment in segments]
-        self._index = bisect_right(bases, position) - 1
+        self._index = bisect_right(segments, position, key=_base_of) - 1
 
     @property
     def epoch(self) -> int:
@@ -193,6 +195,14 @@ def _page_at(segment: Segment, position: int, until: int) -> memoryview:
     return page
 
 
+def _base_of(segment: Segment) -> int:
+    return segment.base
+
+
+def _end_of(segment: Segment) -> int:
+    return segment.end
+
+
 @dataclass(frozen=True, slots=True)
 class Tail:
     """What lies at and beyond the first bad position."""
@@ -208,9 +218,8 @@ def inspect_tail(segments: Sequence[Segment], bad: int, epoch: int) -> Tail:
     end = bad
     newest = epoch
     first: Record | None = None
-    for segment in segments:
-        if segment.end <= bad:
-            continue
+    for index in range(bisect_right(segments, bad, key=_end_of), len(segments)):
+        segment = segments[index]
         for position in _pieces_with_data(segment, max(bad, segment.base)):
             step = min(PIECE_BYTES, segment.end - position)
             # The overlap lets a header that begins at the end of the piece be read whole.
@@ -283,6 +292,18 @@ def require_torn(segments: Sequence[Segment], scan: LogScan) -> Tail:
     return tail
 
 
+def require_a_future(scan: LogScan, epoch: int) -> None:
+    """Check that a broker can go on behind a scan. Raises UnreplayableError: it has no number or
+    no time for a life behind the last record's."""
+    epoch = max(epoch, scan.epoch)
+    if epoch >= EPOCH_MAX or scan.store_ms > STORE_MS_MAX:
+        raise UnreplayableError(
+            scan.last.position if scan.last is not None else scan.position,
+            f"what ends here is of epoch {epoch} and of time {scan.store_ms} ms: no broker can go "
+            f"on behind it. {WAY_BACK}",
+        )
+
+
 def whole_tail(scan: LogScan, until: int) -> Tail:
     """Return the tail of a log that ends in order, where the last whole group does.
 
@@ -336,7 +357,10 @@ def seal_tail(files: Files, segments: list[Segment], durable: int, end: int, tai
         if segment.end <= durable:
             continue
         fd = segment.writable()
-        if files.size(fd) < segment.size:
+        missing = segment.size - files.size(fd)
+        if missing > 0:
+            if files.free_bytes(segment.path.parent).free < missing:  # rather than fill the disk
+                raise OSError(errno.ENOSPC, f"{segment.path.name} needs {missing} bytes more")
             files.allocate(fd, segment.size)
             segment.unmap()
         for position, size in _pieces(max(durable, segment.base), min(end, segment.end)):

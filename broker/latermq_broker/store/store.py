@@ -16,21 +16,20 @@ from typing import Final
 from latermq_broker.config.config import StoreConfig
 from latermq_broker.errors import (
     DamagedQueueError,
+    HalfRestoredError,
     StoreError,
     StoreFullError,
     StoreReadOnlyError,
     StoreUnusableError,
     UnusableCheckpointError,
 )
+from latermq_broker.store.checkpoint_choice import CheckpointChoice, restored_queues
 from latermq_broker.store.checkpoint_job import CheckpointJob, QueueWrite, RunWrite
 from latermq_broker.store.cut_offs import CutOffs
 from latermq_broker.store.derived.checkpoint import (
     Checkpoint,
-    checkpoint_names,
     delete_checkpoints,
     queue_sections,
-    queue_states,
-    read_checkpoint,
 )
 from latermq_broker.store.derived.consume_queue import (
     FILE_ENTRIES,
@@ -66,7 +65,7 @@ from latermq_broker.store.recovery import (
     LogScan,
     RecoveryReport,
     drop_caches,
-    require_log_reaches,
+    require_a_future,
     require_torn,
     seal_tail,
     unreadable,
@@ -108,7 +107,7 @@ class Store:
         self.scrubbed = ScrubCounts()
         self.checkpointed = 0  # position of the newest checkpoint
         self._job: CheckpointJob | None = None
-        self._passed_over: list[str] = []  # checkpoints that a start could not use, and why
+        self.choice = CheckpointChoice()
         self.named_runs: frozenset[str] = frozenset()  # by the newest checkpoint; restoring sets it
         self._naming_runs: frozenset[str] = frozenset()  # by the one that is being written
         self._checkpoint_end = self._checkpoint_appended = 0  # of the log, at the last checkpoint
@@ -169,8 +168,9 @@ class Store:
     ) -> RecoveryReport:
         """Bring the state back: newest usable checkpoint, then every whole group after it.
 
-        If it raises, `abandon` the store: what was applied so far is half a state. After a
-        GivenUpError tell `dropped.behind` where, and it may be called again for a fresh state.
+        If it raises, `abandon` the store: what was applied so far is half a state. Or call it for
+        a fresh state again: after a GivenUpError, once `dropped.behind` knows where, or a
+        HalfRestoredError, or an UnreplayableError, once `choice` has been told.
         Args:
             restore: gets the engine's sections; not called when there is no usable checkpoint. It
                 may raise UnusableCheckpointError before it changes anything: then an older one,
@@ -181,6 +181,7 @@ class Store:
             until: the log is another's copy that ends here; then `follow` it, or `begin_life`.
         Raises:
             CorruptRecordError: damage to what was durable; nothing on disk was changed.
+            HalfRestoredError: the checkpoint that was taken says what cannot be.
             UnsupportedFormatError: a newer version wrote part of it.
             StoreUnusableError: the file system refuses.
         """
@@ -236,7 +237,7 @@ class Store:
             torn_bytes=max(tail.end, scan.position) - end,
             clean=clean,
             rebuilt=checkpoint is None,
-            passed_over=tuple(self._passed_over),
+            passed_over=tuple(self.choice.passed_over),
             epoch=self.log.epoch,
         )
 
@@ -258,8 +259,9 @@ class Store:
         self._checkpoint_ms = min(self._checkpoint_ms, now_ms)  # a standby's was ahead
 
     def _reach(self, scan: LogScan, epoch: int) -> None:
-        """Know the log as far as `scan` went."""
+        """Know the log as far as `scan` went. Raises UnreplayableError: no life can follow it."""
         log = self.log
+        require_a_future(scan, epoch)
         log.end = log.written = log.durable = scan.whole_end
         log.epoch = max(epoch, scan.epoch)
         log.last_store_ms = max(log.last_store_ms, scan.store_ms)
@@ -294,37 +296,29 @@ class Store:
         self, restore: Callable[[Mapping[str, bytes]], None], *, any_one: bool
     ) -> Checkpoint | None:
         """Load the newest checkpoint that verifies together with its files; None: none does."""
-        directory = self.directory / CHECKPOINTS_NAME
-        for name in checkpoint_names(self.files, directory) if any_one else ():
-            checkpoint = read_checkpoint(self.files, directory / name)
-            if checkpoint is None or checkpoint.uuid != self.log.uuid:
-                whole = "it is of another log" if checkpoint else "it does not match its checksum"
-                self._passed_over.append(f"{name}: {whole}")
-                continue
-            if checkpoint.position < self.log.start:
-                self._passed_over.append(f"{name}: it is older than the log")
-                continue  # the log lost its front since; replay finds out whether that is in order
-            require_log_reaches(self.log, checkpoint, name)
+        choice, directory = self.choice, self.directory / CHECKPOINTS_NAME
+        for name, checkpoint in choice.candidates(self.files, directory, self.log, any_one=any_one):
             try:
-                states = queue_states(checkpoint.sections)
-                self._queues = {
-                    (state.topic_id, state.queue_id): ConsumeQueue.restore(self.queue_files, state)
-                    for state in states
-                }
                 sections = checkpoint.sections
-                self.dropped.restore(sections)
+                self._queues = restored_queues(self.queue_files, sections)
+                self.dropped.restore(sections, checkpoint.position)
                 self.cut_offs.restore(sections, checkpoint.epoch, checkpoint.last_store_ms)
                 self.index.restore(sections, self.log.start, checkpoint.position)
                 restore({n: d for n, d in sections.items() if not n.startswith(STORE_SECTIONS)})
             except (DamagedQueueError, UnusableCheckpointError) as error:
-                self._passed_over.append(f"{name}: {error}")
+                choice.pass_over(name, str(error))
                 self.queue_files.forget()
                 self.queue_files.damaged = None
                 continue
+            except (StoreError, OSError):
+                raise
+            except Exception as cause:
+                choice.distrust(cause)
+                raise HalfRestoredError(f"checkpoint {name} says what cannot be") from cause
             return checkpoint
         self._queues = {}
         self.queue_files.forget()
-        self.dropped.restore({})
+        self.dropped.restore({}, 0)
         self.cut_offs.begin(whole=self.log.segments[0].base == 0)
         self.index.clear()
         return None

@@ -23,7 +23,7 @@ INTERRUPTED: Final = 130  # what a shell reports for SIGINT
 SURROUNDINGS: Final = frozenset({
     errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EROFS, errno.EIO,
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ELOOP,
-    errno.ENAMETOOLONG,
+    errno.ENAMETOOLONG, errno.ENXIO,
 })  # fmt: skip
 
 

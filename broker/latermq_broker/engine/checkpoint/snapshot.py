@@ -173,9 +173,11 @@ def restore(state: EngineState, sections: Mapping[str, bytes]) -> None:
     for first, id_hash, end in _ENDED.iter_unpack(sections.get("ended", b"")):
         state.halves.remember(first, HalfState(end), id_hash)
     counters = json.loads(sections["counters"])
-    state.leases.next_id = counters["next_delivery_id"]
-    state.leases.stride = counters.get("stride", 1)
-    state.delayed_counts = {int(topic): count for topic, count in counters["delayed"].items()}
+    state.leases.next_id = _number(counters["next_delivery_id"], 1 << 63)
+    state.leases.stride = _number(counters.get("stride", 1), 1 << 32)
+    state.delayed_counts = {
+        int(topic): _number(count, 1 << 62) for topic, count in counters["delayed"].items()
+    }
 
 
 def restore_told(state: EngineState, sections: Mapping[str, bytes]) -> None:
@@ -202,6 +204,13 @@ def _open_runs(state: EngineState, names: list[str]) -> list[RunFile]:
             run.close()
         raise
     return runs
+
+
+def _number(value: Any, end: int) -> int:
+    """Return a whole number below `end`. Raises ValueError: it is none."""
+    if type(value) is not int or not 0 <= value < end:
+        raise ValueError(f"{value!r} is no number from 0 to {end - 1}")
+    return value
 
 
 def _encode_half(half: HalfMessage) -> bytes:

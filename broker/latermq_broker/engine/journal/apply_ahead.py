@@ -4,7 +4,7 @@ what its consumers filter by. See `journal.py`."""
 from collections.abc import Sequence
 
 from latermq_broker.delivery.leases.shared import places_of
-from latermq_broker.engine.journal.apply_deliveries import DeliveryApplier
+from latermq_broker.engine.journal.apply_deliveries import DeliveryApplier, leasing_subscription
 from latermq_broker.engine.state.state import Applied, Appliers, EngineState, Stamp
 from latermq_broker.store.records.catalog_records import WantedPayload
 from latermq_broker.store.records.lease_records import (
@@ -34,7 +34,7 @@ class AheadApplier:
 
         Returns the ids of what was lent.
         """
-        subscription = self._state.subscription(lease.group_id, lease.topic_id)
+        subscription = leasing_subscription(self._state, lease.group_id, lease.topic_id)
         queue_id = lease.queue_id
         assert queue_id != NO_QUEUE
         rows: list[OrderedRow] = []

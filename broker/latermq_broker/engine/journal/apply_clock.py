@@ -1,5 +1,6 @@
 """Records → state: steps of the wall clock, and lives of the broker. See `journal.py`."""
 
+from latermq_broker.engine.journal.apply_deliveries import require_id
 from latermq_broker.engine.state.state import Applied, Appliers, EngineState, Stamp
 from latermq_broker.store.records.own_records import LifePayload
 from latermq_broker.store.records.record import RecordType
@@ -24,6 +25,7 @@ class ClockApplier:
 
     def life(self, life: LifePayload, at: Stamp) -> None:
         leases = self._state.leases
+        require_id(life.first_id)
         leases.next_id = max(leases.next_id, life.first_id)
         leases.stride = life.stride
         self._state.lives.begin(at.store_ms, life.stride)

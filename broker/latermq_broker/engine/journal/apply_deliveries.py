@@ -1,6 +1,7 @@
 """Records → state: deliveries through the table of `delivery/leases/lease.py`. See `journal.py`."""
 
 from collections.abc import Collection, Sequence
+from typing import Final
 
 from latermq_broker.delivery.history import Outcome
 from latermq_broker.delivery.leases.lease import IN_HAND, Delivery, Event, State
@@ -50,6 +51,8 @@ from latermq_broker.store.records.letter_records import (
 )
 from latermq_broker.store.records.record import RecordType
 
+DELIVERY_IDS_END: Final = 1 << 63  # an id beyond has no room for those of later lives
+
 
 class DeliveryApplier:
     """LEASE_*, ACK, EXTEND, ATTEMPT, DEAD, REDRIVE: who holds what."""
@@ -72,7 +75,7 @@ class DeliveryApplier:
     def lease_fresh(self, lease: LeaseFreshPayload, at: Stamp) -> Sequence[int]:
         """Lend fresh messages of a queue; return the ids of what was lent."""
         state = self._state
-        subscription = state.subscription(lease.group_id, lease.topic_id)
+        subscription = leasing_subscription(state, lease.group_id, lease.topic_id)
         queue = state.queue(lease.topic_id, lease.queue_id)
         positions, lengths, tags = queue.columns(lease.first_offset, lease.span)
         assert len(positions) == lease.span
@@ -100,7 +103,7 @@ class DeliveryApplier:
     def lease_ordered(self, lease: LeaseOrderedPayload, at: Stamp) -> Sequence[int]:
         """Lend, hold back and pass over messages in order; return the ids of what was lent."""
         state = self._state
-        subscription = state.subscription(lease.group_id, lease.topic_id)
+        subscription = leasing_subscription(state, lease.group_id, lease.topic_id)
         gate = subscription.ordered()
         reader = lite_reader(state, subscription)
         where = (lease.group_id, lease.topic_id)
@@ -158,6 +161,7 @@ class DeliveryApplier:
         if not positions:
             return ()
         assert len(places) == len(offsets) == len(positions) == len(lengths)
+        require_id(lease.first_id)
         state = self._state
         holder = _holder(state, lease)
         state.leases.lend_new(
@@ -296,6 +300,7 @@ class DeliveryApplier:
 
     def redrive(self, redrive: RedrivePayload, at: Stamp) -> None:
         state = self._state
+        require_id(redrive.id)
         if state.catalog.topic_by_id(redrive.dlq_topic_id) is not None:  # else it is redriven again
             letters = state.dead.setdefault(redrive.dlq_topic_id, LetterStates())
             if redrive.letter_offset >= state.queue(redrive.dlq_topic_id, 0).first:
@@ -454,6 +459,20 @@ def unpark(state: EngineState, letter: Letter) -> None:
         subscription.ordered().unpark(parked[2], letter)
         lite_may_go(state, subscription, parked[2])
         state.announced.add(subscription)
+
+
+def require_id(delivery_id: int) -> None:
+    """Check that deliveries of lives to come have ids behind one. Raises ValueError."""
+    if delivery_id >= DELIVERY_IDS_END:
+        raise ValueError(f"delivery {delivery_id}: none is from {DELIVERY_IDS_END} on")
+
+
+def leasing_subscription(state: EngineState, group_id: int, topic_id: int) -> Subscription:
+    """Return the subscription that a lease is of. Raises ValueError: of no group or no topic."""
+    catalog = state.catalog
+    if catalog.group_by_id(group_id) is None or catalog.topic_by_id(topic_id) is None:
+        raise ValueError(f"group {group_id} or topic {topic_id} is not there")
+    return state.subscription(group_id, topic_id)
 
 
 def drop_subscriptions(state: EngineState, keys: Collection[tuple[int, int]]) -> None:

@@ -19,7 +19,7 @@ from latermq_broker.store.records.message_records import (
     MessagePayload,
     decode_message_head,
 )
-from latermq_broker.store.records.record import Record, RecordType
+from latermq_broker.store.records.record import HEADER_BYTES, Record, RecordType
 from latermq_broker.store.records.retention_records import MOVE_MESSAGE, MovePayload, decode_move
 
 MESSAGE_TYPES: Final = frozenset({RecordType.MESSAGE, RecordType.HALF})
@@ -52,11 +52,16 @@ def enqueue(state: EngineState, topic_id: int, queue_id: int, entry: Entry, offs
 
 def reach(state: EngineState, topic_id: int, queue_id: int, offset: int, time_ms: int) -> None:
     """Bring the queue's next offset to at least this, in replay, though the entries before it
-    are not known. They were in dropped segments, or their records are lost."""
+    are not known. They were in dropped segments, or their records are lost.
+
+    Raises ValueError: no log of this length can have told of so many.
+    """
     queue = state.queue(topic_id, queue_id)
     missing = offset - queue.next
     if missing <= 0:
         return
+    if offset > state.store.log.segments[-1].end // HEADER_BYTES:
+        raise ValueError(f"queue offset {offset}: the log never held so many records")
     if not queue.next and (state.store.dropped.headless or missing > MISSING_ENTRIES_MAX):
         queue.begin_at(offset)
         return

@@ -35,7 +35,7 @@ from latermq_broker.store.records.dedup_records import (
     encode_dedup_value,
 )
 from latermq_broker.store.records.kind import Bytes, Kind
-from latermq_broker.store.records.kinds import KINDS
+from latermq_broker.store.records.kinds import KINDS, unreplayable
 from latermq_broker.store.records.message_records import (
     MessagePayload,
     MessageRun,
@@ -76,6 +76,8 @@ class Journal:
         self._dropped = state.store.dropped
         self._ways: dict[RecordType, _Way] = {}
         self._life: LifePayload | None = None  # this one, until its record is written
+        self.singly = False
+        """Replay one record at a time, so that an UnreplayableError names the very one."""
         self.deliveries = DeliveryApplier(state)
         self._messages = MessageApplier(state)
         self.catalog = CatalogApplier(state)
@@ -270,19 +272,27 @@ class Journal:
             raise
 
     def replay(self, records: Sequence[Record]) -> None:
-        """Replay whole groups of records, in the order of the log."""
+        """Replay whole groups of records, in the order of the log.
+
+        Raises UnreplayableError: one of them, or of a run the first, says what cannot be.
+        """
         at = 0
-        while at < len(records):
-            record = records[at]
-            if record.type in RUN_TYPES and not self._dropped.headless:
-                end = at + 1
-                while end < len(records) and records[end].type is record.type:
-                    end += 1
-                self._replay_run(record.type, records[at:end])
-                at = end
-            else:
-                self.apply(record.type, *self.decode(record))
-                at += 1
+        try:
+            while at < len(records):
+                record = records[at]
+                if record.type in RUN_TYPES and not (self._dropped.headless or self.singly):
+                    end = at + 1
+                    while end < len(records) and records[end].type is record.type:
+                        end += 1
+                    self._replay_run(record.type, records[at:end])
+                    at = end
+                else:
+                    self.apply(record.type, *self.decode(record))
+                    at += 1
+        except (StoreError, OSError):
+            raise
+        except Exception as error:
+            raise unreplayable(records[at], error) from error
 
     def _replay_run(self, type: RecordType, records: Sequence[Record]) -> None:
         if type is RecordType.MESSAGE:

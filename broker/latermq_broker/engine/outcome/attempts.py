@@ -256,6 +256,8 @@ class Attempts:
                 carried = decode_history(bytes(decode_move(record.payload).inner)).attempts
                 attempts += reversed(carried)
                 break
+            if record.type is not RecordType.ATTEMPT:  # no broker of ours wrote that
+                break
             ended = decode_attempt(record.payload)
             attempts.append(
                 Attempt(

@@ -21,6 +21,7 @@ from latermq_broker.engine.state.segment_use import QueueKey
 from latermq_broker.engine.state.state import EngineState
 from latermq_broker.errors import CorruptRecordError
 from latermq_broker.store.log.segment import Segment
+from latermq_broker.store.records.kinds import check_read
 from latermq_broker.store.records.message_records import TimerPayload, decode_message_head
 from latermq_broker.store.records.record import Record, RecordType
 from latermq_broker.store.records.retention_records import (
@@ -220,6 +221,7 @@ class RollForward:
         record = self._state.store.log.read(position)
         if record.type is RecordType.LOST:
             raise CorruptRecordError(position, "it was damaged and is given up")
+        check_read(record)
         while users.due_ms or users.ids or users.entries:
             part = _Users()
             part.due_ms, users.due_ms = users.due_ms, 0

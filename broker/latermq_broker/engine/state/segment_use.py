@@ -15,6 +15,7 @@ functions of the records; I9: equal to a recount at any time.
 
 import json
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from latermq_broker.delivery.leases.lease import Delivery
@@ -165,6 +166,9 @@ class SegmentUses:
         for use in self._uses.values():
             use.timers = use.timer_bytes = 0
         for base, timers, timer_bytes, queues in json.loads(section):
+            numbers = [base, timers, timer_bytes, *chain(*queues)]
+            if not all(type(number) is int for number in numbers):
+                raise ValueError(f"uses of segment {base!r} that are no numbers")
             use = self.at(base)
             use.timers, use.timer_bytes = timers, timer_bytes
             use.queues = {

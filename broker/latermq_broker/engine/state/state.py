@@ -44,6 +44,7 @@ from latermq_broker.errors import (
 )
 from latermq_broker.schedule.timer import Timer
 from latermq_broker.store.derived.consume_queue import ConsumeQueue
+from latermq_broker.store.records.kinds import check_read
 from latermq_broker.store.records.lease_records import decode_client
 from latermq_broker.store.records.message_records import NO_PRIORITY
 from latermq_broker.store.records.record import Record, RecordType
@@ -389,7 +390,13 @@ class EngineState:
 
         Raises CorruptRecordError.
         """
-        record = original(self.store.log.read(position))
+        stored = self.store.log.read(position)
+        if stored.epoch == self.store.log.epoch:
+            record = original(stored)
+        else:  # of an earlier life, or of somebody else
+            check_read(stored)
+            record = original(stored)
+            check_read(record)
         if record.type is RecordType.LOST:
             raise CorruptRecordError(position, "it was damaged and is given up")
         return record

@@ -6,6 +6,7 @@ more than so many ready retries are not merged: they come first, `page_rows_max`
 table at a time and by time among those, so that no page has to put all of them in order.
 """
 
+import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -320,10 +321,10 @@ class PendingView:
         catalog = self._state.catalog
         if waiting[1] == 0:
             try:
-                record = self._state.read(waiting[2])
-            except CorruptRecordError:
+                head = decode_message_head(self._state.read(waiting[2]).payload)
+            except (CorruptRecordError, struct.error):
                 return None
-            topic = catalog.topic_by_id(decode_message_head(record.payload).topic_id)
+            topic = catalog.topic_by_id(head.topic_id)
             return None if topic is None else (PendingKind.DELAYED, topic.name, "")
         if waiting[1] == 2:
             topic = catalog.topic_by_id(_half(self._state, waiting).topic_id)

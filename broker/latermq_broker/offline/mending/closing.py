@@ -7,7 +7,8 @@ than retention's they carry everything that a checkpoint has. Queue entries alon
 log, but those that no record of it tells any more.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +21,12 @@ from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.retention.retention import BASE_PART_BYTES
 from latermq_broker.engine.state.segment_use import QueueKey
 from latermq_broker.engine.state.state import EngineState
-from latermq_broker.errors import DamagedQueueError, GivenUpError
+from latermq_broker.errors import (
+    DamagedQueueError,
+    GivenUpError,
+    HalfRestoredError,
+    UnreplayableError,
+)
 from latermq_broker.offline.mending.lossy import LossyReplay
 from latermq_broker.offline.mending.lost_catalog import read_lost
 from latermq_broker.schedule.timer import Timer
@@ -63,54 +69,76 @@ class Ending:
         elif self.open and record.type is RecordType.DROP:
             drop = decode_drop(record.payload)
             data = self._base.add(drop) if drop.kind == DROP_BASE else None
-            if data is not None and is_whole(decode_sections(data)):
-                self.open = False
+            with suppress(ValueError):  # of one that nobody of ours wrote
+                self.open = data is None or not is_whole(decode_sections(data))
 
 
-def close_log(path: Path, files: Files, config: Config, now_ms: int) -> None:
+def close_log(path: Path, files: Files, config: Config, now_ms: int) -> Sequence[UnreplayableError]:
     """Have the log of a directory end with what a lenient replay makes of it, and a checkpoint.
 
     Dying anywhere leaves a log that is not closed, and can be closed again.
 
+    Returns the records behind a loss that say what cannot be; they were passed over.
     Raises:
+        UnreplayableError: one before any loss does.
         StoreLockedError: a broker runs on it.
         StoreUnusableError: the file system refuses.
         StoreError: as a start does.
     """
     try:
-        _close_log(path, files, config, now_ms)
+        return _close_log(path, files, config, now_ms)
     except DamagedQueueError:  # with it the checkpoints went that vouched for its file
-        _close_log(path, files, config, now_ms)
+        return _close_log(path, files, config, now_ms)
 
 
-def _close_log(path: Path, files: Files, config: Config, now_ms: int) -> None:
+def _close_log(
+    path: Path, files: Files, config: Config, now_ms: int
+) -> Sequence[UnreplayableError]:
     store = Store.open(path, config.store, files, now_ms)
     try:
-        state = replayed(store, config, now_ms)
+        given_up: list[UnreplayableError] = []
+        state = replayed(store, config, now_ms, given_up)
         _write_base(store, whole_sections(state, scan_directory(path, files)), config, now_ms)
         checkpoints = Checkpoints(state)
         store.close(partial(checkpoints.take, now_ms), now_ms)
         checkpoints.release()
+        return given_up
     finally:
         store.abandon()
 
 
-def replayed(store: Store, config: Config, now_ms: int) -> EngineState:
-    """Return the state that a lenient replay brings. Raises as `Store.recover`."""
-    lost = read_lost(store.files, store.directory)
+def replayed(
+    store: Store, config: Config, now_ms: int, given_up: list[UnreplayableError] | None = None
+) -> EngineState:
+    """Return the state that a lenient replay brings. Raises as `Store.recover`.
+
+    Args:
+        given_up: gets the records that were passed over.
+    """
+    lost, singly = read_lost(store.files, store.directory), False
     while True:
         state = EngineState(store, config)
-        replay = LossyReplay(state, Journal(state), lost)
+        journal = Journal(state)
+        replay = LossyReplay(state, journal, lost)
+        journal.singly = singly
         try:
             store.recover(partial(restore, state), replay.replay, now_ms)
         except GivenUpError as error:
             if error.position <= store.dropped.behind:
                 raise
             store.dropped.behind = error.position
-            Checkpoints(state).release()
+        except HalfRestoredError:
+            pass
+        except UnreplayableError as refusal:
+            if not store.choice.distrust(refusal) and singly:
+                raise
+            singly = True
         else:
             replay.end()
+            if given_up is not None:
+                given_up += replay.given_up
             return state
+        Checkpoints(state).release()
 
 
 def whole_sections(state: EngineState, records: Iterable[Record]) -> bytes:

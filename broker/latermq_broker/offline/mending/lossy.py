@@ -19,12 +19,13 @@ from latermq_broker.engine.journal.apply_retention import count_entries
 from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.state.segment_use import SegmentUses
 from latermq_broker.engine.state.state import EngineState
-from latermq_broker.errors import CorruptRecordError
+from latermq_broker.errors import CorruptRecordError, StoreError, UnreplayableError
 from latermq_broker.offline.mending.lossy_catalog import CatalogMender, Menders
 from latermq_broker.offline.mending.lossy_deliveries import DeliveryMender
 from latermq_broker.offline.mending.lossy_progress import ProgressMender
 from latermq_broker.offline.mending.lossy_queues import QueueMender
 from latermq_broker.offline.mending.lost_catalog import LostCatalog
+from latermq_broker.store.records.kinds import unreplayable
 from latermq_broker.store.records.record import Record, RecordType
 
 CONFIG_BYTES_MIN: Final = 128  # of a record that gives out an id
@@ -36,6 +37,8 @@ class LossyReplay:
 
     def __init__(self, state: EngineState, journal: Journal, lost: LostCatalog) -> None:
         self._active = False  # from the first LOST record on
+        self.given_up: list[UnreplayableError] = []
+        """Records behind it that say what cannot be, even there: each was passed over."""
         self._state = state
         self._journal = journal
         deliveries = journal.deliveries
@@ -64,6 +67,14 @@ class LossyReplay:
         if record.type is RecordType.LOST:
             self._begin(record)
             return
+        try:
+            self._apply(record)
+        except (StoreError, OSError):
+            raise
+        except Exception as error:  # noqa: BLE001  it stands among what is given up
+            self.given_up.append(unreplayable(record, error))
+
+    def _apply(self, record: Record) -> None:
         payload, at = self._journal.decode(record)
         if self._state.store.dropped.headless:
             payload = self._queues.headless(record.type, payload, at)

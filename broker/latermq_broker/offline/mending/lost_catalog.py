@@ -33,7 +33,7 @@ QUEUES_MAX: Final = 1 << 16  # of a topic
 AGE_MS_MAX: Final = 1 << 53
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 _EPOCH: Final = re.compile(r"[0-9a-f]{16}")
-_FIELD: Final = re.compile(rb'"([a-z_]+)":("[ !#-\[\]-~]*"|-?(?:0|[1-9][0-9]{0,18})(?=[,}]))')
+_FIELD: Final = re.compile(rb'"([a-z_]+)":("[ !#-\[\]-~]*"|-?(?:0|[1-9][0-9]{0,18})(?=[,}]|.\Z))')
 
 
 class LostCatalog:

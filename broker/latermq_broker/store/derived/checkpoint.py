@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64, xxh3_64_intdigest
 
 from latermq_broker.errors import UnsupportedFormatError
 from latermq_broker.store.derived.consume_queue import QueueState
@@ -44,6 +44,7 @@ DATA_LENGTH: Final = struct.Struct("<Q")
 CHECKPOINT_SUFFIX: Final = ".ckpt"
 TEMPORARY_SUFFIX: Final = ".tmp"
 KEPT_COUNT: Final = 2
+PIECE_BYTES: Final = 4 << 20  # of a file that is held against its checksum, at a time
 
 QUEUES_SECTION: Final = "store.queues"
 START_SECTION: Final = "store.start"  # u64: the log is needed from there on
@@ -76,18 +77,23 @@ def encode_sections(sections: Mapping[str, bytes]) -> bytes:
 
 
 def decode_sections(body: bytes | memoryview) -> dict[str, bytes]:
-    """Decode the sections of bytes whose checksum held."""
+    """Decode the sections of bytes whose checksum held. Raises ValueError: they are none."""
     sections: dict[str, bytes] = {}
     at = 0
-    while at < len(body):
-        (name_length,) = NAME_LENGTH.unpack_from(body, at)
-        at += NAME_LENGTH.size
-        section = str(body[at : at + name_length], "utf-8")
-        at += name_length
-        (data_length,) = DATA_LENGTH.unpack_from(body, at)
-        at += DATA_LENGTH.size
-        sections[section] = bytes(body[at : at + data_length])
-        at += data_length
+    try:
+        while at < len(body):
+            (name_length,) = NAME_LENGTH.unpack_from(body, at)
+            at += NAME_LENGTH.size
+            section = str(body[at : at + name_length], "utf-8")
+            at += name_length
+            (data_length,) = DATA_LENGTH.unpack_from(body, at)
+            at += DATA_LENGTH.size
+            if data_length > len(body) - at:
+                raise ValueError(f"section {section!r} has fewer than its {data_length} bytes")
+            sections[section] = bytes(body[at : at + data_length])
+            at += data_length
+    except struct.error:
+        raise ValueError("the last section is cut short") from None
     return sections
 
 
@@ -128,7 +134,10 @@ def decode_checkpoint(data: bytes, name: str) -> Checkpoint | None:
             f"checkpoint {name} has format {format_}, this version reads up to "
             f"{CHECKPOINT_FORMAT}: start the newer version of latermq; nothing was changed"
         )
-    sections = decode_sections(body)
+    try:
+        sections = decode_sections(body)
+    except ValueError:  # sealed by nobody of ours
+        return None
     last_position = position - back * RECORD_ALIGN if back else 0
     return Checkpoint(position, last_position, epoch, store_ms, uuid, sections)
 
@@ -235,6 +244,24 @@ def read_checkpoint(files: Files, path: Path) -> Checkpoint | None:
     """Read the checkpoint in a file; None when it does not verify. Raises OSError."""
     fd = files.open(path, OpenMode.READ)
     try:
-        return decode_checkpoint(files.pread(fd, files.size(fd), 0), path.name)
+        size = files.size(fd)
+        if not _matches(files, fd, size):  # before memory is taken for all of it
+            return None
+        return decode_checkpoint(files.pread(fd, size, 0), path.name)
     finally:
         files.close(fd)
+
+
+def _matches(files: Files, fd: int, size: int) -> bool:
+    """Tell whether a file has our magic and matches its checksum, reading it piece by piece."""
+    begin = CHECKPOINT_HEADER_BYTES + CHECKSUM_BYTES
+    head = files.pread(fd, begin, 0)
+    if len(head) < begin or not head.startswith(CHECKPOINT_MAGIC):
+        return False
+    header, checksum = head[:CHECKPOINT_HEADER_BYTES], head[CHECKPOINT_HEADER_BYTES:]
+    if CHECKPOINT_HEADER.unpack(header)[-1] != size - begin:
+        return False
+    digest = xxh3_64(seed=xxh3_64_intdigest(header))
+    for at in range(begin, size, PIECE_BYTES):
+        digest.update(files.pread(fd, min(PIECE_BYTES, size - at), at))
+    return digest.intdigest() == int.from_bytes(checksum, "little")

@@ -43,6 +43,9 @@ SEGMENT_HEADER: Final = struct.Struct("<8sHBBIQQ16sQQ")
 SEGMENT_HEADER_BYTES: Final = 64
 assert SEGMENT_HEADER.size == SEGMENT_HEADER_BYTES
 COVERED_BYTES: Final = SEGMENT_HEADER_BYTES - 8
+SEGMENT_BYTES_MIN: Final = SEGMENT_HEADER_BYTES + 40  # room for the BLANK that closes it
+SEGMENT_BYTES_MAX: Final = 1 << 38  # of one that repair makes for several that are missing
+POSITION_MAX: Final = 1 << 62  # of the end of a segment
 
 SEGMENT_SUFFIX: Final = ".seg"
 PREPARED_SUFFIX: Final = ".prep"
@@ -99,6 +102,8 @@ def decode_segment_header(data: bytes, base: int, name: str) -> SegmentHeader:
         raise UnsupportedFormatError(f"segment {name} uses checksum {algo}, unknown here")
     if found_base != base:
         raise CorruptRecordError(base, f"segment {name} was written for position {found_base}")
+    if not SEGMENT_BYTES_MIN <= size <= SEGMENT_BYTES_MAX:
+        raise CorruptRecordError(base, f"segment {name} cannot have {size} bytes")
     return SegmentHeader(base, size, uuid, created_ms)
 
 

@@ -3,13 +3,20 @@
 Works beside a running broker too: what it is just appending may or may not be seen.
 """
 
+import struct
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from latermq_broker.errors import DamagedQueueError, StoreUnusableError, UnsupportedFormatError
+from latermq_broker.errors import (
+    DamagedQueueError,
+    StoreUnusableError,
+    UnreplayableError,
+    UnsupportedFormatError,
+)
 from latermq_broker.store.derived.checkpoint import (
     START_SECTION,
     checkpoint_names,
@@ -104,13 +111,21 @@ def scan_directory(path: Path, files: Files, start: int = 0) -> Iterator[Record]
         raise unusable(path, error) from error
 
 
-def verify_directory(path: Path, files: Files) -> VerifyReport:
+Look = Callable[[Record], None]
+NOTHING: Final[Mapping[int, str]] = {}  # no record is refused, as far as is known
+
+
+def ignore(record: Record) -> None:
+    """Ignore a record: a `Look` at nothing."""
+
+
+def verify_directory(path: Path, files: Files, look: Look = ignore) -> VerifyReport:
     """Read everything there is and check it; damage is reported, not raised.
 
     Raises UnsupportedFormatError, StoreUnusableError, CorruptRecordError when the files are of two
     logs.
     """
-    return examine_directory(path, files).report
+    return examine_directory(path, files, look).report
 
 
 class Break(NamedTuple):
@@ -131,18 +146,15 @@ class Examination(NamedTuple):
     kept: frozenset[int]  # positions where checkpoints expect a record, or the log's end
 
 
-Look = Callable[[Record], None]
-
-
-def ignore(record: Record) -> None:
-    """Ignore a record: a `Look` at nothing."""
-
-
-def examine_directory(path: Path, files: Files, look: Look = ignore) -> Examination:
+def examine_directory(
+    path: Path, files: Files, look: Look = ignore, refused: Mapping[int, str] = NOTHING
+) -> Examination:
     """Examine a directory as `verify_directory`, for who mends. Raises as it.
 
     Args:
-        look: gets every record that can be read.
+        look: gets every record that can be read; raises UnreplayableError where one counts as
+            damaged, though its checksum matches.
+        refused: positions of records that a start refuses, and why; they count as damaged.
     """
     try:
         if not require_ours(files, path):
@@ -151,7 +163,7 @@ def examine_directory(path: Path, files: Files, look: Look = ignore) -> Examinat
         if not segments:
             require_unused(files, path)
             raise StoreUnusableError(f"{path} holds no log yet")
-        return _Examination(path, files, segments, look).run()
+        return _Examination(path, files, segments, look, refused).run()
     except OSError as error:
         raise unusable(path, error) from error
 
@@ -159,8 +171,16 @@ def examine_directory(path: Path, files: Files, look: Look = ignore) -> Examinat
 class _Examination:
     """One pass over the log, going on behind each damage, then a look at the checkpoints."""
 
-    def __init__(self, path: Path, files: Files, segments: list[Segment], look: Look) -> None:
-        self._look = look
+    def __init__(
+        self,
+        path: Path,
+        files: Files,
+        segments: list[Segment],
+        look: Look,
+        refused: Mapping[int, str],
+    ) -> None:
+        self._look, self._refused = look, refused
+        self._bases = [segment.base for segment in segments]
         self._path = path
         self._files = files
         self._segments = segments
@@ -176,6 +196,7 @@ class _Examination:
         self._base_parts = 0  # of the DROP that is not whole yet: found so far, none missing
         self._kept: set[int] = set()
         self._first_epoch = 0
+        self._before = (0, 0, 0)  # epoch, store time and durable claim of the last record
 
     def run(self) -> Examination:
         position = self._segments[0].base
@@ -203,7 +224,9 @@ class _Examination:
         if tail.first is not None and tail.proof is not None:
             return tail.first.position
         row = self._segments
-        for segment in row[:-1] or row:  # in the last one alone it may be a crash
+        begin = max(0, bisect_right(self._bases, bad) - 1)
+        for index in range(begin, max(1, len(row) - 1)):  # in the last one alone may be a crash
+            segment = row[index]
             cut = isinstance(segment, FoundSegment) and segment.short and len(row) > 1
             if segment.fault is not None:
                 behind = bad <= segment.base
@@ -218,13 +241,32 @@ class _Examination:
         return 0
 
     def _count(self, record: Record) -> None:
-        self._look(record)
         self._first_epoch = self._first_epoch or record.epoch
         self._counts[record.type] += 1
-        if record.type is RecordType.DROP:
+        if not self._is_sound(record):
+            pass
+        elif record.type is RecordType.DROP:
             self._count_drop(decode_drop(record.payload))
         elif record.type is RecordType.LOST:
             self._base_parts = 0
+        self._place(record)
+
+    def _is_sound(self, record: Record) -> bool:
+        """Look at what a record says; what cannot be is damage, though its checksum matches."""
+        reason = "" if record.type is RecordType.LOST else self._refused.get(record.position, "")
+        try:
+            if not reason:
+                self._look(record)
+        except UnreplayableError as error:
+            reason = error.reason
+        if reason:
+            damage = Damage(record.position, reason, record.next_position)
+            self._breaks.append(Break(damage, *self._before))
+        self._before = (record.epoch, record.store_ms, record.durable)
+        return not reason
+
+    def _place(self, record: Record) -> None:
+        """Count a record in its segment and in its group."""
         while record.position >= self._segments[self._index].end:
             self._index += 1
         self._per_segment[self._index] += 1
@@ -260,8 +302,7 @@ class _Examination:
         end = self._group_start or scan.position
         checkpoints = tuple(self._checkpoints(end, scan.position, before))
         self._require_readable()
-        for segment in self._short:
-            self._report_short(segment, before)
+        self._report_short(before)
         self._report_front()
         damages = sorted([broken.damage for broken in self._breaks], key=lambda d: d.position)
         segments = zip(self._segments, self._per_segment, strict=True)
@@ -279,9 +320,12 @@ class _Examination:
         breaks, kept = tuple(self._breaks), frozenset(self._kept)
         return Examination(report, self._segments, self._uuid, breaks, kept)
 
-    def _report_short(self, segment: FoundSegment, before: tuple[int, int, int]) -> None:
-        """Report a file in the middle cut short, though what it lacks may have held nothing."""
-        if not any(segment.base <= broken.damage.position < segment.end for broken in self._breaks):
+    def _report_short(self, before: tuple[int, int, int]) -> None:
+        """Report files in the middle cut short, though what they lack may have held nothing."""
+        known = sorted(broken.damage.position for broken in self._breaks)
+        for segment in self._short:
+            if bisect_left(known, segment.base) < bisect_left(known, segment.end):
+                continue
             reason = f"segment {segment.path.name} has {segment.file_bytes} of its {segment.size} "
             at = segment.base + segment.file_bytes
             damage = Damage(at, reason + "bytes", segment.end)
@@ -326,6 +370,8 @@ class _Examination:
                     ConsumeQueue.restore(queues, state).verify()
             except DamagedQueueError as error:
                 problem = problem or str(error)
+            except (ValueError, struct.error, KeyError) as wrong:  # sealed by nobody of ours
+                problem = problem or f"what it says of queues cannot be ({wrong})"
             finally:
                 queues.forget()
             yield CheckpointSummary(name, checkpoint.position, problem)

@@ -7,6 +7,7 @@ Dying anywhere leaves a log that is damaged still, or again, and can be repaired
 """
 
 import json
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +25,14 @@ from latermq_broker.store.log.segment import (
     SegmentHeader,
     encode_segment_header,
 )
-from latermq_broker.store.offline.inspect import Break, Examination, Look, examine_directory, ignore
+from latermq_broker.store.offline.inspect import (
+    NOTHING,
+    Break,
+    Examination,
+    Look,
+    examine_directory,
+    ignore,
+)
 from latermq_broker.store.offline.salvage import FoundSegment, MissingSegment
 from latermq_broker.store.records.own_records import (
     LOST_BYTES_MAX,
@@ -71,32 +79,42 @@ class Repaired:
     reports: tuple[Path, ...]
 
 
-def plan_repair(path: Path, files: Files, look: Look = ignore) -> Repaired:
+def plan_repair(
+    path: Path, files: Files, look: Look = ignore, refused: Mapping[int, str] = NOTHING
+) -> Repaired:
     """Tell what `repair_directory` would give up; changes nothing. Raises as `verify_directory`.
 
     Args:
-        look: gets every record that can be read.
+        look, refused: as `examine_directory` takes them.
     """
     try:
-        return Repaired(tuple(_losses(examine_directory(path, files, look))), (), ())
+        return Repaired(tuple(_losses(examine_directory(path, files, look, refused))), (), ())
     except OSError as error:
         raise unusable(path, error) from error
 
 
-def repair_directory(path: Path, files: Files, now_ms: int, describe: Describe) -> Repaired:
+def repair_directory(
+    path: Path,
+    files: Files,
+    now_ms: int,
+    describe: Describe,
+    look: Look = ignore,
+    refused: Mapping[int, str] = NOTHING,
+) -> Repaired:
     """Give up every damaged range; afterwards the log verifies.
 
     Args:
         describe: a record that was read unverified, in words, for the report.
+        look, refused: records to give up, too: as `examine_directory` takes them.
     Raises:
         StoreLockedError: a broker runs on it.
         CorruptRecordError, UnsupportedFormatError: it cannot be repaired; nothing was changed.
         StoreUnusableError: the file system refuses; what was done is no worse than before.
     """
     try:
-        plan_repair(path, files)  # before a lock file is made in what may not be ours
+        plan_repair(path, files, look)  # before a lock file is made in what may not be ours
         with _locked(path, files):
-            return _Repair(path, files, now_ms, describe).run()
+            return _Repair(path, files, now_ms, describe, look, refused).run()
     except OSError as error:
         raise unusable(path, error) from error
 
@@ -113,16 +131,22 @@ def _locked(path: Path, files: Files) -> Iterator[None]:
 def _losses(examination: Examination) -> Iterator[Loss]:
     for broken in sorted(examination.breaks, key=lambda broken: broken.damage.position):
         damage = broken.damage
-        parts = [
-            segment
-            for segment in examination.segments
-            if _overlaps(segment, damage.position, damage.resumes_at)
-        ]
+        row = examination.segments
+        parts: list[Segment] = []
+        for index in range(max(0, bisect_right(row, damage.position, key=_base_of) - 1), len(row)):
+            if row[index].base >= damage.resumes_at:
+                break
+            if _overlaps(row[index], damage.position, damage.resumes_at):
+                parts.append(row[index])
         records: list[Record] = []
         for segment in parts:
             records += _unverified(segment, damage.position, damage.resumes_at, len(records))
         names = tuple(segment.path.name for segment in parts)
         yield Loss(damage.position, damage.resumes_at, damage.reason, names, tuple(records))
+
+
+def _base_of(segment: Segment) -> int:
+    return segment.base
 
 
 def _overlaps(segment: Segment, begin: int, end: int) -> bool:
@@ -167,7 +191,16 @@ def _next_header(segment: Segment, position: int, end: int) -> int | None:
 class _Repair:
     """One repair, under the lock."""
 
-    def __init__(self, path: Path, files: Files, now_ms: int, describe: Describe) -> None:
+    def __init__(
+        self,
+        path: Path,
+        files: Files,
+        now_ms: int,
+        describe: Describe,
+        look: Look,
+        refused: Mapping[int, str],
+    ) -> None:
+        self._look, self._refused = look, refused
         self._path = path
         self._files = files
         self._now_ms = now_ms
@@ -181,14 +214,14 @@ class _Repair:
         losses: list[Loss] = []
         # What is damaged behind a damage may show only when that is mended.
         for _ in range(3):
-            examination = examine_directory(self._path, self._files)
+            examination = examine_directory(self._path, self._files, self._look, self._refused)
             if examination.report.ok:
                 return Repaired(tuple(losses), tuple(self._copies), tuple(self._reports))
             now = list(_losses(examination))
             self._keep(now, examination.segments)
             self._mend(examination)
             losses += now
-        left = examine_directory(self._path, self._files).report
+        left = examine_directory(self._path, self._files, self._look).report
         if not left.ok:
             raise CorruptRecordError(left.damages[0].position, left.damages[0].reason)
         return Repaired(tuple(losses), tuple(self._copies), tuple(self._reports))
@@ -350,7 +383,7 @@ class _Repair:
         closes = end == segment.end
         if closes:
             end -= HEADER_BYTES
-            last = max(cut for cut in (begin, *kept) if begin <= cut <= end)
+            last = max((cut for cut in (begin, *kept) if begin <= cut <= end), default=end)
             if end - last < HEADER_BYTES:  # no record fits between: what was there was the BLANK
                 end = last
         for position, length in _pieces(begin, end, kept):

@@ -13,6 +13,7 @@ from latermq_broker.errors import CorruptRecordError, UnsupportedFormatError
 from latermq_broker.store.directory import LOG_NAME, segment_base
 from latermq_broker.store.files import Files
 from latermq_broker.store.log.segment import (
+    SEGMENT_BYTES_MAX,
     SEGMENT_MAGIC,
     SEGMENT_SUFFIX,
     Segment,
@@ -106,6 +107,12 @@ def found_segments(files: Files, directory: Path) -> list[Segment]:
         if segment.base < end:
             raise CorruptRecordError(
                 segment.base, f"segment {segment.path.name} begins before the one ahead of it ends"
+            )
+        if segment.base - end > SEGMENT_BYTES_MAX:
+            raise CorruptRecordError(
+                end,
+                f"{segment.base - end} bytes are missing before segment {segment.path.name}: more "
+                f"than {SEGMENT_BYTES_MAX}, which can be given up at once",
             )
         if segment.base > end:
             row.append(MissingSegment(files, log, end, segment.base))

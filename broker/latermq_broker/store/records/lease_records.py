@@ -314,6 +314,7 @@ class Outcome(IntEnum):
     CLIENT_GONE = 7  # the lease ended after the connection of its holder, or the holder, had
 
 
+_OUTCOMES: Final = frozenset(Outcome)
 LEASE_ENDED: Final = frozenset({Outcome.EXPIRED, Outcome.CLIENT_GONE})  # by time, with no answer
 
 
@@ -364,6 +365,8 @@ def decode_attempt(payload: Bytes) -> AttemptPayload:
     previous, delivery_id, client, duration_ms, attempt, outcome, flags = _ATTEMPT.unpack_from(
         payload
     )
+    if outcome not in _OUTCOMES:
+        raise ValueError(f"outcome {outcome} of an attempt")
     start = _ATTEMPT.size
     backoff_ms = 0
     if flags & _ATTEMPT_HAS_BACKOFF:
