@@ -27,7 +27,8 @@ from crash.load import AUDIT, TOPIC, WORKERS, Load
 from crash.read_back import ALWAYS, drain, left_in, old_enough, still_delayed
 from crash.test_kill import CONFIG, FLUSHES, RETENTION_MS, Crashes, End
 from latermq_broker.offline.backup_commands import examined, restored
-from latermq_cli.backup.repository import PART, Manifest, Repository
+from latermq_cli.backup.manifest import Manifest
+from latermq_cli.backup.repository import PART, Repository
 from latermq_cli.backup.shelf import DirectoryShelf
 from support.broker_nursery import Nursery
 from support.broker_process import BrokerProcess

@@ -6,6 +6,7 @@ what `latermq log verify` does to those says whether it is whole.
 
 import os
 from bisect import bisect_right
+from collections import deque
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -16,7 +17,9 @@ from latermq_broker.store.directory import LOG_NAME, SHARD_NAME
 from latermq_broker.store.files import Files, OpenMode, RealFiles
 from latermq_broker.store.log.segment import segment_name
 from latermq_broker.store.offline.inspect import VerifyReport, verify_directory
-from latermq_cli.backup.repository import SHARD, Manifest, Piece, Repository, grid, repositories
+from latermq_broker.store.records.kinds import check_content
+from latermq_cli.backup.manifest import Manifest, Piece
+from latermq_cli.backup.repository import SHARD, Repository, repositories
 from latermq_cli.backup.shelf import shelf_of
 from latermq_cli.connection.options import example, json_option
 from latermq_cli.terminal.console import counted, print_json
@@ -99,14 +102,17 @@ def examined(repository: Repository, manifest: Manifest) -> VerifyReport:
     Raises:
         CommandError: it is not whole.
     """
-    covered = [(piece.begin, piece.end) for piece in manifest.pieces]
-    if covered != list(grid(manifest.segments, manifest.position)):
-        raise CommandError(f"the manifest of backup {manifest.name} does not name the whole log")
+    _require_all_pieces(manifest)
     files = BackupFiles(repository, manifest)
-    report = verify_directory(_ROOT, cast(Files, files))
+    report = verify_directory(_ROOT, cast(Files, files), check_content)
     files.check_rest()
     _require_whole(report, manifest, f"backup {manifest.name}")
     return report
+
+
+def _require_all_pieces(manifest: Manifest) -> None:
+    if not manifest.is_whole:
+        raise CommandError(f"the manifest of backup {manifest.name} does not name the whole log")
 
 
 def _require_whole(report: VerifyReport, manifest: Manifest, what: str) -> None:
@@ -221,6 +227,7 @@ def restored(repository: Repository, manifest: Manifest, data: Path) -> VerifyRe
         RefusedError: the directory holds something.
         CommandError: the backup is not whole, or the disk refuses.
     """
+    _require_all_pieces(manifest)
     try:
         return _restored(repository, manifest, data)
     except FileExistsError:
@@ -241,8 +248,11 @@ def _restored(repository: Repository, manifest: Manifest, data: Path) -> VerifyR
     log.mkdir(mode=0o700)
     files = RealFiles()
     files.sync_directory(data)
+    rest = deque(manifest.pieces)
     for base, size in manifest.segments:
-        pieces = [piece for piece in manifest.pieces if base <= piece.begin < base + size]
+        pieces: list[Piece] = []
+        while rest and rest[0].begin < base + size:
+            pieces.append(rest.popleft())
         _write(log / (segment_name(base) + PART), (repository.read(piece) for piece in pieces))
     if manifest.shard_mark:
         _write(data / SHARD_NAME, [manifest.shard_mark.encode()])
@@ -250,7 +260,7 @@ def _restored(repository: Repository, manifest: Manifest, data: Path) -> VerifyR
         path = log / segment_name(base)
         path.with_name(path.name + PART).replace(path)
         files.sync_directory(log)
-    report = verify_directory(data, files)
+    report = verify_directory(data, files, check_content)
     _require_whole(report, manifest, str(data))
     (data / RESTORING).unlink()
     files.sync_directory(data)

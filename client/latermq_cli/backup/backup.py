@@ -5,7 +5,8 @@ from typing import Any, Final
 
 import click
 
-from latermq_cli.backup.repository import SHARD, Manifest, Repository, repositories
+from latermq_cli.backup.manifest import Manifest
+from latermq_cli.backup.repository import SHARD, Repository, repositories
 from latermq_cli.backup.shelf import shelf_of
 from latermq_cli.backup.taking import Backup, Done
 from latermq_cli.broker import size

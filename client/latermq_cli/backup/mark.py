@@ -24,6 +24,7 @@ RUNNING: Final = "running"
 STALE_S: Final = 900
 HELD_UP_S: Final = STALE_S // 2
 RENEW_MS: Final = 10_000
+MARK_BYTES_MAX: Final = 1_024  # of another's mark
 GIVE_WAY_S: Final = 10.0  # in it, one that sorts behind has seen this one, and has gone
 LOOK_S: Final = 0.2
 
@@ -35,7 +36,7 @@ class MarkedShelf(Protocol):
 
     def names(self, folder: str) -> dict[str, int]: ...
 
-    def read(self, folder: str, name: str) -> bytes: ...
+    def read(self, folder: str, name: str, bytes_max: int) -> bytes: ...
 
     def write(self, folder: str, name: str, data: bytes) -> None: ...
 
@@ -113,6 +114,6 @@ class Mark:
 
     def _who(self, name: str) -> str:
         try:
-            return self._shelf.read(RUNNING, name).decode(errors="replace")
+            return self._shelf.read(RUNNING, name, MARK_BYTES_MAX).decode(errors="replace")
         except FileNotFoundError:
             return "it ended just now"

@@ -10,106 +10,30 @@ full. A manifest is written after all its pieces were read again; what none name
 neither, is swept. What else is called otherwise is somebody else's, and is never deleted.
 """
 
-import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from hashlib import sha256
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 from latermq_cli.backup.considerate import Rest
+from latermq_cli.backup.manifest import (
+    BACKUP_NAME,
+    MANIFEST_BYTES_MAX,
+    Manifest,
+    Piece,
+    decode_manifest,
+    digest_of,
+)
 from latermq_cli.backup.shelf import Shelf
 from latermq_cli.terminal.failures import CommandError, NotThereError, RefusedError
 
-FORMAT: Final = 1
-PIECE_BYTES: Final = 16 << 20
 PIECES: Final = "log"
 BACKUPS: Final = "backups"
 WHOLE: Final = ".json"
 PART: Final = ".part"
 SHARD: Final = "shard-"  # folders, where the shelf is of a cluster
-_DIGITS: Final = 32
-_PIECE: Final = re.compile(rf"[0-9]{{20}}-[0-9]+-[0-9a-f]{{{_DIGITS}}}")
-_BACKUP: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z(-[0-9]+)?")
+_SHARD_FOLDER: Final = re.compile(rf"{SHARD}[0-9]{{1,9}}")
+_PIECE: Final = re.compile(r"[0-9]{20}-[0-9]+-[0-9a-f]{32}")
 _SEGMENT: Final = ".seg"  # of a log that a broker writes
-
-
-class Piece(NamedTuple):
-    begin: int  # position in the log
-    length: int
-    digest: str
-
-    @property
-    def end(self) -> int:
-        return self.begin + self.length
-
-    @property
-    def name(self) -> str:
-        return f"{self.begin:020d}-{self.length}-{self.digest}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
-    """One backup: the log from its first segment's base up to `position`."""
-
-    name: str
-    taken_at_ms: int  # by the broker's clock, when the log was cut
-    version: str  # of the broker
-    broker: str
-    log_uuid: str
-    position: int
-    newest: tuple[int, int]  # position and checksum of the last record
-    repairs: int
-    shard_mark: str
-    segments: tuple[tuple[int, int], ...]  # (base, size)
-    pieces: tuple[Piece, ...]
-    format: int = FORMAT
-
-    @property
-    def log_bytes(self) -> int:
-        return self.position - self.segments[0][0]
-
-    def encode(self) -> bytes:
-        fields = asdict(self)
-        text = json.dumps(fields, sort_keys=True)
-        return json.dumps({"backup": fields, "digest": digest_of(text.encode())}).encode()
-
-
-def decode_manifest(data: bytes, name: str) -> Manifest:
-    """Read a manifest.
-
-    Raises:
-        CommandError: it is damaged.
-        RefusedError: of a newer version.
-    """
-    try:
-        outer = json.loads(data)
-        fields = outer["backup"]
-        if fields["format"] > FORMAT:
-            raise RefusedError(
-                f"backup {name} has format {fields['format']}, this version reads up to {FORMAT}"
-            )
-        if outer["digest"] != digest_of(json.dumps(fields, sort_keys=True).encode()):
-            raise ValueError("digest")
-        return replace(
-            Manifest(**fields),
-            newest=tuple(fields["newest"]),
-            segments=tuple((base, size) for base, size in fields["segments"]),
-            pieces=tuple(Piece(*piece) for piece in fields["pieces"]),
-        )
-    except (ValueError, TypeError, KeyError):
-        raise CommandError(f"the manifest of backup {name} is damaged") from None
-
-
-def digest_of(data: bytes | bytearray) -> str:
-    return sha256(data).hexdigest()[:_DIGITS]
-
-
-def grid(segments: Sequence[tuple[int, int]], position: int) -> Iterator[tuple[int, int]]:
-    """Yield (begin, end) of the pieces of a log up to a position."""
-    for base, size in segments:
-        for begin in range(base, min(base + size, position), PIECE_BYTES):
-            yield begin, min(begin + PIECE_BYTES, base + size, position)
 
 
 class Repository:
@@ -127,12 +51,12 @@ class Repository:
         """List the backups, the oldest first."""
         files = self.shelf.names(BACKUPS)
         names = (name.removesuffix(suffix) for name in files if name.endswith(suffix))
-        return sorted(name for name in names if _BACKUP.fullmatch(name))
+        return sorted(name for name in names if BACKUP_NAME.fullmatch(name))
 
     def manifest(self, name: str, suffix: str = WHOLE) -> Manifest:
         """Read one's manifest. Raises CommandError, NotThereError."""
         try:
-            data = self.shelf.read(BACKUPS, name + suffix)
+            data = self.shelf.read(BACKUPS, name + suffix, MANIFEST_BYTES_MAX)
         except FileNotFoundError:
             raise NotThereError(f"there is no backup {name} in {self.shelf.place}") from None
         return decode_manifest(data, name)
@@ -160,7 +84,7 @@ class Repository:
     def read(self, piece: Piece, rest: Rest | None = None) -> bytes:
         """Read a piece and check it. Raises CommandError."""
         try:
-            data = self.shelf.read(PIECES, piece.name, rest)
+            data = self.shelf.read(PIECES, piece.name, piece.length, rest)
         except FileNotFoundError:
             raise CommandError(f"{self.shelf.place}: {PIECES}/{piece.name} is missing") from None
         if len(data) != piece.length or digest_of(data) != piece.digest:
@@ -210,9 +134,9 @@ class Repository:
         """
         for file in self.shelf.names(BACKUPS):
             name = file.removesuffix(WHOLE)
-            if name == file or _BACKUP.fullmatch(name):
+            if name == file or BACKUP_NAME.fullmatch(name):
                 continue
-            data = self.shelf.read(BACKUPS, file)
+            data = self.shelf.read(BACKUPS, file, MANIFEST_BYTES_MAX)
             try:
                 manifest = decode_manifest(data, name)
             except RefusedError:
@@ -224,7 +148,7 @@ class Repository:
 
 def repositories(shelf: Shelf) -> list[tuple[str, Repository]]:
     """List what backups are in a place: of a broker, named "", or of each shard of a cluster."""
-    shards = [name for name in shelf.folders() if name.startswith(SHARD)]
+    shards = [name for name in shelf.folders() if _SHARD_FOLDER.fullmatch(name)]
     if not shards:
         return [("", Repository(shelf))]
     numbers = sorted((name.removeprefix(SHARD) for name in shards), key=lambda n: (len(n), n))

@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 from latermq_cli.backup.considerate import SLICE_BYTES, SYNCED_SLICES, Rest
 from latermq_cli.backup.mark import RUNNING, Mark
 from latermq_cli.terminal.failures import CommandError, RefusedError
+from latermq_text.regular_files import open_regular, read_bounded
 
 _NEW: Final = ".latermq-new"  # nobody else's files are called so
 _LOCK: Final = "LOCK"
@@ -31,10 +32,16 @@ class Shelf(Protocol):
         """Name the folders in it; none where it does not exist."""
 
     def names(self, folder: str) -> dict[str, int]:
-        """Tell the files of a folder and how long they are; none where there is no folder."""
+        """Tell the files of a folder and how long they are; none where there is no folder.
 
-    def read(self, folder: str, name: str, rest: Rest | None = None) -> bytes:
-        """Read a file, on a disk of this machine with rests. Raises FileNotFoundError."""
+        What is no regular file is told, too, for `read` to refuse: a manifest may be meant by it.
+        """
+
+    def read(self, folder: str, name: str, bytes_max: int, rest: Rest | None = None) -> bytes:
+        """Read a file of at most `bytes_max`, on a disk of this machine with rests.
+
+        Raises FileNotFoundError. A link, a pipe, a device and a longer file are no files of ours.
+        """
 
     def write(self, folder: str, name: str, data: bytes, rest: Rest | None = None) -> None:
         """Write a file, so that it is there afterwards whole, or not at all."""
@@ -68,27 +75,34 @@ class DirectoryShelf:
             try:
                 with os.scandir(self._path / folder) as entries:
                     return {
-                        entry.name: entry.stat().st_size
+                        entry.name: entry.stat(follow_symlinks=False).st_size
                         for entry in entries
-                        if entry.is_file() and not entry.name.endswith(_NEW)
+                        if not entry.is_dir(follow_symlinks=False) and not entry.name.endswith(_NEW)
                     }
             except FileNotFoundError:
                 return {}
 
-    def read(self, folder: str, name: str, rest: Rest | None = None) -> bytes:
-        with _failures(self.place), (self._path / folder / name).open("rb") as file:
-            # What was just written is in memory: it is to be seen as the disk has it.
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            if rest is None:
-                return file.read()
-            data = bytearray()
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # a slice, no megabytes
-            while part := file.read(SLICE_BYTES):
-                data += part
-                rest(len(part))
-            # Nobody reads the copy soon: gigabytes of it would drive what the broker reads out.
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            return bytes(data)
+    def read(self, folder: str, name: str, bytes_max: int, rest: Rest | None = None) -> bytes:
+        path = self._path / folder / name
+        with _failures(self.place):
+            descriptor = open_regular(path)
+            try:
+                # What was just written is in memory: it is to be seen as the disk has it.
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+                if rest is None:
+                    return read_bounded(descriptor, path, bytes_max)
+                data = bytearray()
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)  # a slice, no megabytes
+                while part := os.read(descriptor, SLICE_BYTES):
+                    data += part
+                    if len(data) > bytes_max:
+                        break  # it does not match its checksum
+                    rest(len(part))
+                # Nobody reads the copy soon: gigabytes of it would drive what the broker reads out.
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+                return bytes(data)
+            finally:
+                os.close(descriptor)
 
     def write(self, folder: str, name: str, data: bytes, rest: Rest | None = None) -> None:
         with _failures(self.place):
@@ -96,7 +110,8 @@ class DirectoryShelf:
             parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             new = parent / (name + _NEW)
             try:
-                descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+                new.unlink(missing_ok=True)  # a pipe or a link of that name is not written to
+                descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
                 with open(descriptor, "wb") as file:
                     step = SLICE_BYTES if rest is not None else max(1, len(data))
                     for number, at in enumerate(range(0, len(data), step), 1):
@@ -122,7 +137,7 @@ class DirectoryShelf:
     def locked(self) -> Iterator[None]:
         with _failures(self.place):
             self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(self._path / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+            descriptor = open_regular(self._path / _LOCK, os.O_RDWR | os.O_CREAT)
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -170,9 +185,15 @@ class BucketShelf:
                 return {}
             return {_last(each["name"]): each["size"] for each in entries if each["type"] == "file"}
 
-    def read(self, folder: str, name: str, rest: Rest | None = None) -> bytes:
+    def read(self, folder: str, name: str, bytes_max: int, rest: Rest | None = None) -> bytes:
+        path = f"{self._root}/{folder}/{name}"
         with _failures(self.place):
-            return bytes(self._system.cat_file(f"{self._root}/{folder}/{name}"))
+            size = self._system.size(path)
+            if size is None or size > bytes_max:
+                raise CommandError(
+                    f"{self.place}: {folder}/{name} has {size} bytes, at most {bytes_max} are read"
+                )
+            return bytes(self._system.cat_file(path, end=bytes_max) if size else b"")
 
     def written_at(self, folder: str, name: str) -> datetime:
         """Tell by the store's clock when a file was written. Raises FileNotFoundError."""

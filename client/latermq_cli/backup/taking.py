@@ -7,7 +7,7 @@ so that a backup that is cut off goes on where it was.
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain, count
@@ -16,19 +16,12 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from latermq_cli import clock
 from latermq_cli.backup.considerate import SLICE_BYTES, Pace, Rest, in_idle_time
-from latermq_cli.backup.repository import (
-    PART,
-    PIECES,
-    WHOLE,
-    Manifest,
-    Piece,
-    Repository,
-    digest_of,
-    grid,
-)
+from latermq_cli.backup.manifest import Manifest, Piece, digest_of, grid
+from latermq_cli.backup.repository import PART, PIECES, WHOLE, Repository
 from latermq_cli.connection.connection import Connection, check_status
 from latermq_cli.terminal.failures import CommandError, NotThereError
 from latermq_proto.latermq.v1 import backup_pb2
+from latermq_text.regular_files import open_regular
 
 KNOWN_MAX: Final = 64
 KEEP_S: Final = 10.0  # between two words to the broker; a hold lasts a minute
@@ -71,11 +64,11 @@ class FileSource:
         newest = cut.newest.position
         try:
             for base, upto in source._segments:
-                with source._path(base).open("rb") as file:
-                    if file.read(UUID_AT.stop)[UUID_AT] != cut.log_uuid:
+                with source._opened(base) as descriptor:
+                    if os.pread(descriptor, UUID_AT.stop, 0)[UUID_AT] != cut.log_uuid:
                         return None
                     if base <= newest < upto:
-                        checksum = os.pread(file.fileno(), CHECKSUM_BYTES, newest - base)
+                        checksum = os.pread(descriptor, CHECKSUM_BYTES, newest - base)
                         if int.from_bytes(checksum, "little") != cut.newest.checksum:
                             return None
         except OSError:
@@ -85,11 +78,11 @@ class FileSource:
     def read(self, begin: int, end: int) -> Iterator[bytes]:
         base = next(base for base, upto in self._segments if base <= begin < upto)
         try:
-            with self._path(base).open("rb", buffering=0) as file:
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # a slice, no more
+            with self._opened(base) as descriptor:
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)  # a slice, no more
                 at = begin
                 while at < end:
-                    data = os.pread(file.fileno(), min(SLICE_BYTES, end - at), at - base)
+                    data = os.pread(descriptor, min(SLICE_BYTES, end - at), at - base)
                     if not data:
                         raise CommandError(f"{self._path(base)} is shorter than it was")
                     at += len(data)
@@ -98,6 +91,15 @@ class FileSource:
             raise NotThereError(f"{self._path(base)} is gone: retention has deleted it") from None
         except OSError as error:
             raise CommandError(f"cannot read {self._path(base)}: {error.strerror}") from error
+
+    @contextmanager
+    def _opened(self, base: int) -> Iterator[int]:
+        """Open a segment's file: the broker says where it is, and may say anything."""
+        descriptor = open_regular(self._path(base), follow=True)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
 
     def _path(self, base: int) -> Path:
         return self._log / f"{base:020d}.seg"
@@ -117,6 +119,8 @@ class BrokerSource:
         for element in self._connection.stream(self._connection.backups.ReadLog, request):
             check_status(element)
             begin += len(element.data)
+            if begin > end:
+                raise CommandError(f"the broker sent more than its log up to {end}")
             yield element.data
         if begin != end:
             raise CommandError(f"the broker's log ended at {begin}, before {end}")
@@ -168,7 +172,7 @@ class Backup:
                     known = self._copy(source, begin, end)
                     copied += end - begin
                 pieces.append(known)
-                self._tell(cut.hold, replace(manifest, pieces=tuple(pieces)))
+                self._tell(cut.hold, manifest, pieces)
                 self._on_progress(end - manifest.segments[0][0], manifest.log_bytes)
             manifest = replace(manifest, pieces=tuple(pieces))
             repository.save(manifest, WHOLE)
@@ -209,19 +213,22 @@ class Backup:
 
         They are if the log goes on from that backup's last record and was not mended since.
         """
-        manifest = Manifest(
-            name=self._new_name(cut.now_ms),
-            taken_at_ms=cut.now_ms,
-            version=cut.version,
-            broker=cut.broker,
-            log_uuid=cut.log_uuid.hex(),
-            position=cut.position,
-            newest=(cut.newest.position, cut.newest.checksum),
-            repairs=cut.repairs,
-            shard_mark=cut.shard_mark.decode(),
-            segments=tuple((each.base, each.size) for each in cut.segments),
-            pieces=(),
-        )
+        try:
+            manifest = Manifest(
+                name=self._new_name(cut.now_ms),
+                taken_at_ms=cut.now_ms,
+                version=cut.version,
+                broker=cut.broker,
+                log_uuid=cut.log_uuid.hex(),
+                position=cut.position,
+                newest=(cut.newest.position, cut.newest.checksum),
+                repairs=cut.repairs,
+                shard_mark=cut.shard_mark.decode(),
+                segments=tuple((each.base, each.size) for each in cut.segments),
+                pieces=(),
+            )
+        except (ValueError, OverflowError) as error:
+            raise CommandError(f"the broker's answer makes no backup: {error}") from None
         continued = {(each.position, each.checksum) for each in cut.continued}
         lengths = self._repository.shelf.names(PIECES)
         reused: dict[tuple[int, int], Piece] = {}
@@ -259,13 +266,13 @@ class Backup:
         self._repository.read(piece, rest)
         return piece
 
-    def _tell(self, hold: str, sofar: Manifest) -> None:
+    def _tell(self, hold: str, manifest: Manifest, pieces: list[Piece]) -> None:
         """Have the broker keep the rest, every few seconds, and note what is there."""
         if clock.monotonic_s() - self._told_s < KEEP_S:
             return
         self._told_s = clock.monotonic_s()
-        self._repository.save(sofar, PART)
-        self._keep(hold, sofar.pieces[-1].end)
+        self._repository.save(replace(manifest, pieces=tuple(pieces)), PART)
+        self._keep(hold, pieces[-1].end)
 
     def _keep(self, hold: str, position: int) -> None:
         """Have the broker keep the log from a position on; 0: not any more."""

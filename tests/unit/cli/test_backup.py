@@ -15,7 +15,7 @@ from latermq_broker.offline.backup_commands import RESTORING
 from latermq_broker.store.directory import LOST_NAME
 from latermq_broker.store.files import OpenMode, RealFiles
 from latermq_broker.store.store import Store
-from latermq_cli.backup import repository
+from latermq_cli.backup import manifest
 from latermq_cli.backup.repository import PART, PIECES, Repository
 from latermq_cli.backup.shelf import DirectoryShelf
 from support.cli_rig import CliRig
@@ -26,7 +26,7 @@ PIECE_BYTES = 64 << 10
 
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch) -> Iterator[CliRig]:
-    monkeypatch.setattr(repository, "PIECE_BYTES", PIECE_BYTES)
+    monkeypatch.setattr(manifest, "PIECE_BYTES", PIECE_BYTES)
     rig = CliRig(monkeypatch)
     yield rig
     rig.close()

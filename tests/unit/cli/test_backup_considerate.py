@@ -55,13 +55,13 @@ def test_a_file_goes_to_a_directory_and_back_in_slices(tmp_path: Path, size: int
     written: list[int] = []
     read: list[int] = []
     shelf.write("log", "piece", data, written.append)
-    assert shelf.read("log", "piece", read.append) == data
-    assert shelf.read("log", "piece") == data
+    assert shelf.read("log", "piece", len(data), read.append) == data
+    assert shelf.read("log", "piece", len(data)) == data
     assert written == read
     assert sum(read) == size
     assert max(read, default=0) <= SLICE_BYTES
     shelf.write("log", "whole", data)
-    assert shelf.read("log", "whole", lambda _: None) == data
+    assert shelf.read("log", "whole", len(data), lambda _: None) == data
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="SCHED_IDLE is Linux's")

@@ -123,7 +123,7 @@ def test_one_who_was_held_up_neither_writes_nor_deletes(
             later(patch, clock_by_s)
             with pytest.raises(CommandError, match="was held up"):
                 act()
-        assert shelf.read("log", "piece") == b"as it was"
+        assert shelf.read("log", "piece", 100) == b"as it was"
 
 
 def test_of_two_that_come_at_once_the_later_mark_gives_way(
