@@ -256,6 +256,11 @@ models: $(READY) ## the same by random seeds, on all cores: a finding ends it wi
 	@PYTHONPATH=$(TESTS_PATH) $(BIN)/python -m property.models \
 		$(if $(REPEAT),--repeat $(REPEAT),--seconds $(SECONDS) $(if $(filter file,$(origin SEED)),,--seed $(SEED)))
 
+.PHONY: hostile
+hostile: $(READY) ## changed data directories and manifests, sealed or not, and all that reads them (SECONDS=600 SEED=…)
+	@PYTHONPATH=$(TESTS_PATH) $(BIN)/python -m hostile.run --seconds $(SECONDS) \
+		$(if $(filter file,$(origin SEED)),,--seed $(SEED))
+
 .PHONY: abuse
 abuse: $(READY) ## attacks on a broker and on a console: memory, a neighbour, recovery (ALL=1: variations; PAGE=1: the table)
 	@if [ -n "$(PAGE)" ]; then PYTHONPATH=$(TESTS_PATH) $(BIN)/python -m abuse.run --page; \
