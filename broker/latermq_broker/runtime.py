@@ -303,7 +303,7 @@ async def _serve(
             if not stop.is_set():
                 replaced = ending.replaced if owner is None else None
                 meeting = await open_ports(server, given, config, metrics, replaced)
-                pump.start()
+                pump.start(services.background)
                 services.health.set_serving(True)
                 _freeze()
                 signals.reload_by(

@@ -118,9 +118,9 @@ class Lateness(Histogram):
         self._tick_of_core = core.tick
         core.tick = self._tick  # type: ignore[method-assign]
 
-    def _tick(self, now_ms: int) -> int | None:
+    def _tick(self, now_ms: int, *, chores: bool = True) -> int | None:
         self._tick_ms = now_ms
-        return self._tick_of_core(now_ms)
+        return self._tick_of_core(now_ms, chores=chores)
 
     def observe(self, value: float) -> None:
         assert self._tick_ms, "it is told outside a tick"

@@ -29,8 +29,6 @@ COUNT_MAX: Final = 1_024
 OWN: Final = ""  # the user of the broker's own work
 SCRAPE: Final = "scrape"  # kinds of it
 EXPORT: Final = "export"
-RETENTION: Final = "retention"
-INDEX: Final = "index"
 
 
 class KindFigures:

@@ -5,7 +5,7 @@ them to memory. Nothing may be told to a client before `write` has taken the bat
 in; nothing here reads a clock, and nothing here waits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Self
 
@@ -89,6 +89,28 @@ FIRST_ID_STEP: Final = 8  # receipt handles of eight ids in sequence share a has
 STRIDE_BITS: Final = 32  # of a generation
 
 
+class Chore:
+    """Work of the engine's own that lasts, and that may be done in parts with calls in between.
+
+    Args:
+        kind: names it.
+        next_deadline_ms: when a part is due; None: none.
+        part: does a part at `now_ms`, returns whether the next may follow at once.
+    """
+
+    def __init__(
+        self, kind: str, next_deadline_ms: Callable[[], int | None], part: Callable[[int], bool]
+    ) -> None:
+        self.kind = kind
+        self.next_deadline_ms = next_deadline_ms
+        self.part = part
+
+    def step(self, now_ms: int) -> None:
+        """Do all parts that may follow each other, if one is due."""
+        while self.part(now_ms):
+            pass
+
+
 class Engine:
     def __init__(self, store: Store, config: Config) -> None:
         self.config = config
@@ -142,8 +164,10 @@ class Engine:
             self.declarers.tick,
             self.lites.tick,
             self._sends.tick,
-            self.retention.step,
-            self._index_rebuild.step,
+        )
+        self.chores: Final[tuple[Chore, ...]] = (
+            Chore("retention", self.retention.next_deadline_ms, self.retention.part),
+            Chore("index", self._index_rebuild.next_deadline_ms, self._index_rebuild.part),
         )
         self.overview = partial(overview, state, self.retention, self._due)
         self.write = store.log.write
@@ -346,8 +370,11 @@ class Engine:
         """End the renewal for all clients silent for too long; tell whether there were any."""
         return self._due.end_silent(now_ms)
 
-    def tick(self, now_ms: int) -> int | None:
+    def tick(self, now_ms: int, *, chores: bool = True) -> int | None:
         """Do what is due at `now_ms`, a bounded slice; return when to call again, None for never.
+
+        Args:
+            chores: those, too; else the caller does them, and the return value leaves them out.
 
         Raises StoreFullError when the log takes no more; what was not done stays due.
         """
@@ -357,11 +384,15 @@ class Engine:
                 step(now_ms)
             except StoreFullError as error:
                 full = full or error
+        if chores:
+            for chore in self.chores:
+                chore.step(now_ms)
         if full is not None:
             raise full
-        return self.next_deadline_ms()
+        return self.next_deadline_ms(chores=chores)
 
-    def next_deadline_ms(self) -> int | None:
+    def next_deadline_ms(self, *, chores: bool = True) -> int | None:
+        """Return when `tick` is to be called; None: nothing will be due."""
         timer_ms = self._state.timer.next_deadline_ms()
         next_ms = None if timer_ms is None else timer_ms - self._state.wall.ahead_ms
         for deadline_ms in (
@@ -369,10 +400,9 @@ class Engine:
             self._state.halves.deadlines.next_deadline_ms(),
             self.schedules.next_deadline_ms(),
             self.declarers.next_deadline_ms(),
-            self.retention.next_deadline_ms(),
             self.lites.next_deadline_ms(),
             self._sends.next_deadline_ms(),
-            self._index_rebuild.next_deadline_ms(),
+            *(chore.next_deadline_ms() for chore in self.chores if chores),
         ):
             if deadline_ms is not None and (next_ms is None or deadline_ms < next_ms):
                 next_ms = deadline_ms

@@ -22,11 +22,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from latermq_broker.background.jobs import Background
 from latermq_broker.config.config import Config, Flush
 from latermq_broker.deferred import Later, Value
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import Ready
 from latermq_broker.errors import StoreError, StoreFullError, TooManyRequestsError
+from latermq_broker.pump.chores import Chores
 from latermq_broker.pump.commit_waits import CommitWaits
 from latermq_broker.pump.disk_work import Clock, DiskWork
 from latermq_broker.pump.standstill import Standstill
@@ -86,6 +88,10 @@ class Pump:
         self._tick_ms = 0  # when the tick timer is set for
         self._wall_offset_ms = 0  # as the engine knows it
         self._tick_from_ms = 0  # after a full disk: not before
+        self._chores = Chores(
+            engine, self.now_ms, lambda: self._behind, self._arm, self._chore_failed
+        )
+        self._ticks_chores = True
         self._disk = disk
         self._timers = disk.timers
         self._log.commitment.on_moved = self._waits.committed
@@ -143,7 +149,15 @@ class Pump:
 
     # --- start and stop ------------------------------------------------------------------------
 
-    def start(self) -> None:
+    def start(self, background: Background | None = None) -> None:
+        """Write, tick and keep house from now on.
+
+        Args:
+            background: gives the engine's chores their turns; None: they are done at ticks.
+        """
+        if background is not None:
+            self._ticks_chores = False
+            self._chores.start(background)
         now_ms = self.now_ms()
         self._engine.clock.stepped(self._wall_offset_ms, now_ms)  # another than in the last life?
         self._disk.look_at_disk(now_ms)  # the first send may find none
@@ -161,6 +175,7 @@ class Pump:
             drained: all that was answered went out; the log says so, as `Store.close` has it.
         """
         self._timers.stop()
+        self._chores.cancel()
         self._syncs_at_once = True
         with suppress(StoreError):
             self._log.mark(self._clock.now_ms(), clean=drained)
@@ -168,6 +183,7 @@ class Pump:
 
     async def stop(self) -> None:
         """Write what is left and wait for the threads; then the engine may be closed."""
+        await self._chores.stop()
         self._armed = True
         self._turn()
         self._timers.stop()
@@ -219,14 +235,19 @@ class Pump:
         if self._waits.failure is not None:
             return
         self._timers.stop()
+        self._chores.cancel()
         self._waits.fail(error)
         self._on_failure(error)
+
+    def _chore_failed(self, error: BaseException) -> None:
+        log.error("a chore failed", exc_info=error)
+        self.fail(error)
 
     # --- time ----------------------------------------------------------------------------------
 
     def _set_tick(self) -> None:
         """Have `_tick` called at the engine's next deadline, unless it is already."""
-        due_ms = self._engine.next_deadline_ms()
+        due_ms = self._engine.next_deadline_ms(chores=self._ticks_chores)
         if self._waits.failure is not None or due_ms is None:
             return
         due_ms = max(due_ms, self._tick_from_ms)
@@ -244,7 +265,7 @@ class Pump:
             self._timers.after("tick", BEHIND_RETRY_MS, self._tick)
             return
         try:
-            self._engine.tick(now_ms)
+            self._engine.tick(now_ms, chores=self._ticks_chores)
         except StoreFullError as full:
             if not self._tick_from_ms:
                 log.error("what is due waits for the disk", extra={"reason": str(full)})

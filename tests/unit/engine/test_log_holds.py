@@ -63,7 +63,7 @@ def test_a_pass_that_had_begun_drops_nothing() -> None:
     rig.checkpoint()
     rig.now_ms += 2 * MINUTE_MS
     rig.engine.retention.step_cost = 1
-    rig.engine.retention.step(rig.now_ms)  # judges the first segments
+    rig.engine.chores[0].step(rig.now_ms)  # judges the first segments
     rig.engine.log_copy.begin(rig.now_ms)
     before = rig.segments()
     rig.engine.retention.step_cost = 1 << 30

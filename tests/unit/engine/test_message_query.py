@@ -191,7 +191,7 @@ def test_a_message_is_found_once_while_both_its_places_are_there() -> None:
     rig.checkpoint()
     rig.engine.retention.step_cost = 100_000
     rig.now_ms += 100_000
-    rig.engine.retention.step(rig.now_ms)
+    rig.engine.chores[0].step(rig.now_ms)
     found = by_id(rig.engine, "late")
     assert [one.first_position for one in found] == [late.position]
 

@@ -295,7 +295,7 @@ def test_a_longer_time_holds_for_what_a_pass_had_found() -> None:
     fill(rig, "orders", 4)
     rig.now_ms += 2 * HOUR_MS
     rig.engine.retention.step_cost = 1
-    rig.engine.retention.step(rig.now_ms)
+    rig.engine.chores[0].step(rig.now_ms)
     ages = TopicTimes(10 * HOUR_MS)
     rig.engine.topics.alter("orders", None, 0, rig.now_ms, ages)
     rig.engine.retention.step_cost = 1 << 30

@@ -115,28 +115,39 @@ class IndexRebuild:
         self._index = state.store.index
         self._give_up = state.damaged.give_up
         self._next_ms = 0
+        self._in_slice = False
+        self._records = self._size = 0  # of the slice under way
 
     def next_deadline_ms(self) -> int | None:
         return self._next_ms if self._index.gaps else None
 
-    def step(self, now_ms: int) -> None:
-        if not self._index.gaps or now_ms < self._next_ms:
-            return
-        if self._index.wants_room:
-            self._next_ms = now_ms + WAIT_MS
-            return
-        self._next_ms = now_ms + STEP_MS
+    def part(self, now_ms: int) -> bool:
+        """Index the next record of a slice, or the first if it is time for one; other work may
+        come between two.
+
+        Returns:
+            Whether the slice goes on.
+        """
+        if not self._in_slice:
+            if not self._index.gaps or now_ms < self._next_ms:
+                return False
+            if self._index.wants_room:
+                self._next_ms = now_ms + WAIT_MS
+                return False
+            self._next_ms = now_ms + STEP_MS
+            self._records = self._size = 0
+        self._in_slice = False
+        if not self._index.gaps:
+            return False
         gap = max(self._index.gaps, key=lambda gap: gap.low)
-        fill = _GapFill(self._index, gap)
-        size = 0
-        for _ in range(STEP_RECORDS):
-            gap.at = max(gap.at, self._log.start)
-            if gap.at > gap.high or gap.at >= self._log.end:
-                self._index.filled(gap)
-                return
-            if size >= STEP_BYTES:
-                return
-            size += self._take(gap, fill)
+        gap.at = max(gap.at, self._log.start)
+        if gap.at > gap.high or gap.at >= self._log.end:
+            self._index.filled(gap)
+            return False
+        self._size += self._take(gap, _GapFill(self._index, gap))
+        self._records += 1
+        self._in_slice = self._records < STEP_RECORDS and self._size < STEP_BYTES
+        return self._in_slice
 
     def _take(self, gap: Gap, fill: _GapFill) -> int:
         """Index the record at `gap.at` and step past it; return its length, 0: it is damaged."""

@@ -76,6 +76,8 @@ class Retention:
         self._config = state.config.store
         self._row = state.store.log.row
         self._pass: Iterator[int] | None = None
+        self._in_slice = False
+        self._slice_cost = 0  # of the parts of the slice under way
         self._next_ms = 0
         self._ages_of_pass = 0  # `ages.changes` when it began
         self._own_from_ms = 0  # before, nobody looks at topics that have ages of their own
@@ -103,22 +105,30 @@ class Retention:
             self._config.retention_ms or self._config.retention_bytes
         )
 
-    def step(self, now_ms: int) -> None:
-        """Do a bounded slice of work, if it is time. Raises StoreReadOnlyError."""
-        if now_ms < self._next_ms or not self._wanted:
-            return
+    def part(self, now_ms: int) -> bool:
+        """Do the next part of a slice, or the first if it is time for one; other work may come
+        between two parts. Raises StoreReadOnlyError.
+
+        Returns:
+            Whether the slice goes on.
+        """
+        if not self._in_slice:
+            if now_ms < self._next_ms or not self._wanted:
+                return False
+            self._next_ms = now_ms + CHECK_MS
+            self._slice_cost = 0
         self._now_ms = self.trims.now_ms = now_ms
-        self._next_ms = now_ms + CHECK_MS
-        cost = 0
+        self._in_slice = False
         try:
             if self._pass is not None and self.ages.changes != self._ages_of_pass:
                 self._end()  # what it found may have to stay now
             if self._pass is None and not self._begin():
-                return
+                return False
             assert self._pass is not None
-            while cost < self.step_cost:
-                cost += next(self._pass)
-            self._next_ms = now_ms + STEP_MS
+            self._slice_cost += next(self._pass)
+            self._in_slice = self._slice_cost < self.step_cost
+            if not self._in_slice:
+                self._next_ms = now_ms + STEP_MS
         except StopIteration:
             self._end()
         except (CorruptRecordError, DamagedQueueError, StoreFullError):
@@ -128,6 +138,7 @@ class Retention:
         except BaseException:
             self._end()
             raise
+        return self._in_slice
 
     def _begin(self) -> bool:
         """Begin a pass, if there may be something to do."""
