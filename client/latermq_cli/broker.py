@@ -18,6 +18,7 @@ from latermq_proto.latermq.v1 import broker_pb2
 from latermq_text.durations import format_duration
 
 _UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
+_KINDS_SHOWN: Final = 3  # of lasting work
 _UNUSUAL: Final = (
     ("status", "calls that failed"),
     ("refused", "requests refused"),
@@ -145,6 +146,8 @@ def _facts(state: Any) -> Iterator[tuple[str, list[str]]]:
         yield "damaged", [f"{counted(totals.messages_unreadable, 'message')} given up"]
     if state.HasField("transport"):
         yield "transport", _transport(state.transport)
+    if state.HasField("background"):  # older brokers have none
+        yield "background", _background(state.background)
     yield (
         "p99",
         [
@@ -181,6 +184,18 @@ def _transport(seen: Any) -> list[str]:
         if reasons:
             counts = ", ".join(f"{each.count:,} {plain(each.reason)}" for each in reasons)
             lines.append(f"{what}: {counts}")
+    return lines
+
+
+def _background(seen: Any) -> list[str]:
+    """List what is open of lasting work, and what kinds of it wait longest for their turns."""
+    lines = [f"{counted(seen.open, 'lasting job')} open, {seen.waiting:,} waiting"]
+    if seen.refused:
+        lines.append(f"{counted(seen.refused, 'call')} refused: too many open by one user")
+    slowest = sorted(seen.kinds, key=lambda each: each.wait_p99_ms, reverse=True)[:_KINDS_SHOWN]
+    if slowest:
+        waits = ", ".join(f"{plain(each.kind)} {_bound(each.wait_p99_ms)}" for each in slowest)
+        lines.append(f"waits for a turn (p99): {waits}")
     return lines
 
 

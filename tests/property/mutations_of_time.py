@@ -4,6 +4,7 @@ from typing import Final
 
 SCHEDULES: Final = "property.test_schedules_model:ScheduleMachine"
 WALL_CLOCK: Final = "property.test_wall_clock_model:WallClockMachine"
+FAIR_SHARE: Final = "tests/property/test_fair_share_model.py"
 STANDSTILL: Final = "tests/unit/engine/test_standstill.py"
 
 OF_TIME: Final[tuple[tuple[str, str, str, str, str], ...]] = (
@@ -63,5 +64,33 @@ OF_TIME: Final[tuple[tuple[str, str, str, str, str], ...]] = (
         "            next_ms = self._next(schedule, wall_ms)\n        put",
         "            next_ms = self._first_after(schedule, max(wall_ms, schedule.last_ms))\n"
         "        put",
+    ),
+    (
+        "lasting work takes turns by kind alone: a user with more kinds has more of the time",
+        FAIR_SHARE,
+        "background/fair_share.py",
+        "        user.charged_ns += used_ns\n",
+        "",
+    ),
+    (
+        "a user who comes back to lasting work makes up for all the time it did not want",
+        FAIR_SHARE,
+        "background/fair_share.py",
+        "max(member.charged_ns, self.served_ns)",
+        "member.charged_ns",
+    ),
+    (
+        "a slice of lasting work is charged to its share as if it had not run over",
+        FAIR_SHARE,
+        "background/fair_share.py",
+        "        self._left_ns -= used_ns\n",
+        "        self._left_ns -= SLICE_NS // 4\n",
+    ),
+    (
+        "one lasting call more than may run takes turns",
+        FAIR_SHARE,
+        "background/fair_share.py",
+        "user.seated >= self._running_max",
+        "user.seated > self._running_max",
     ),
 )

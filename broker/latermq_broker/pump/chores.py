@@ -1,11 +1,14 @@
 """The engine's own work that lasts, in turns of the background: retention, gaps of the index."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Final
 
 from latermq_broker.background.jobs import OWN, Background, Job
 from latermq_broker.engine.engine import Chore, Engine
+
+log = logging.getLogger("latermq.pump")
 
 LOOK_MS_MAX: Final = 1_000  # between two looks whether something became due
 BEHIND_MS: Final = 100  # between two looks whether less waits to be synced
@@ -65,7 +68,8 @@ class Chores:
             try:
                 async with background.job(OWN, chore.kind) as job:
                     await self._slice(chore, job)
-            except Exception as error:  # noqa: BLE001  the broker ends with it
+            except Exception as error:
+                log.exception("a chore failed", extra={"kind": chore.kind})
                 self._on_failure(error)
                 return
 

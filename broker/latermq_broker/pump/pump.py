@@ -88,9 +88,7 @@ class Pump:
         self._tick_ms = 0  # when the tick timer is set for
         self._wall_offset_ms = 0  # as the engine knows it
         self._tick_from_ms = 0  # after a full disk: not before
-        self._chores = Chores(
-            engine, self.now_ms, lambda: self._behind, self._arm, self._chore_failed
-        )
+        self._chores = Chores(engine, self.now_ms, lambda: self._behind, self._arm, self.fail)
         self._ticks_chores = True
         self._disk = disk
         self._timers = disk.timers
@@ -238,10 +236,6 @@ class Pump:
         self._chores.cancel()
         self._waits.fail(error)
         self._on_failure(error)
-
-    def _chore_failed(self, error: BaseException) -> None:
-        log.error("a chore failed", exc_info=error)
-        self.fail(error)
 
     # --- time ----------------------------------------------------------------------------------
 

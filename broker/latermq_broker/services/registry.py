@@ -125,7 +125,7 @@ def assemble(
     replies = Replies(sessions)
     reconnects = Reconnects(sessions, replies)
     parked = EveryParking((receive.parking, offsets.parking))
-    transport_view = TransportView(parked)
+    transport_view = TransportView(parked, background)
 
     def on_second() -> None:
         heartbeat.expire_silent()

@@ -8,6 +8,8 @@ from typing import Final
 
 import pytest
 
+from latermq_broker.background.jobs import Background
+from latermq_broker.config.background import BackgroundConfig
 from latermq_broker.config.config import DeliveryConfig, MetricsConfig
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.figures import (
@@ -395,3 +397,15 @@ class TestEndpoint:
     def test_not_an_address(self) -> None:
         with pytest.raises(ConfigError, match=r"metrics\.listen"):
             MetricsConfig(listen="9464")
+
+
+async def test_work_that_lasts_says_how_long_it_waits() -> None:
+    background = Background(BackgroundConfig())
+    async with background.job("a", "list") as job:
+        await job.turn()
+        page = page_of(EngineRig().engine, Edges(0, background=background))
+    assert page["latermq_background_open"] == 1
+    assert page["latermq_background_waiting"] == page["latermq_background_refused_total"] == 0
+    assert page['latermq_background_wait_seconds_count{kind="list"}'] == 1
+    assert page['latermq_background_seconds_total{kind="list"}'] >= 0
+    assert "latermq_background_open" not in page_of(EngineRig().engine, Edges(0))

@@ -1,5 +1,6 @@
 """latermq.v1 Brokers: the broker at a glance; clients asked to reconnect, its log handed over."""
 
+from latermq_broker.background.jobs import Background
 from latermq_broker.catalog.access import Kind
 from latermq_broker.config.config import Config
 from latermq_broker.engine.views.overview import Overview
@@ -65,6 +66,7 @@ class BrokersService:
                 window_ms=config.dedup.window_ms,
             ),
             replication=_replication(self._transport_view.replication()),
+            background=_background(self._transport_view.background),
         )
         return broker_pb2.GetBrokerResponse(status=ok_status(), broker=broker)
 
@@ -186,6 +188,22 @@ def _totals(seen: Overview) -> broker_pb2.BrokerTotals:
         loop_lag_p99_ms=figures.loop_lag_lately.quantile(0.99),
         sync_p99_ms=figures.sync_lately.quantile(0.99),
         messages_duplicate=figures.messages_duplicate,
+    )
+
+
+def _background(seen: Background) -> broker_pb2.BrokerBackground:
+    return broker_pb2.BrokerBackground(
+        open=seen.fair.begun_count,
+        waiting=seen.fair.waiting_count,
+        refused=seen.fair.refused_count,
+        kinds=[
+            broker_pb2.BrokerBackgroundKind(
+                kind=kind,
+                wait_p99_ms=figures.wait_lately.quantile(0.99),
+                used_ms=figures.used_ns // 1_000_000,
+            )
+            for kind, figures in sorted(seen.figures.items())
+        ],
     )
 
 

@@ -190,6 +190,28 @@ class BrokerTransport(_message.Message):
     others: _containers.RepeatedCompositeFieldContainer[BrokerTransportCount]
     def __init__(self, calls: _Optional[int] = ..., connections: _Optional[int] = ..., calls_open: _Optional[int] = ..., connections_open: _Optional[int] = ..., deadline_timers: _Optional[int] = ..., tasks: _Optional[int] = ..., receives_parked: _Optional[int] = ..., others: _Optional[_Iterable[_Union[BrokerTransportCount, _Mapping]]] = ...) -> None: ...
 
+class BrokerBackgroundKind(_message.Message):
+    __slots__ = ("kind", "wait_p99_ms", "used_ms")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    WAIT_P99_MS_FIELD_NUMBER: _ClassVar[int]
+    USED_MS_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    wait_p99_ms: float
+    used_ms: int
+    def __init__(self, kind: _Optional[str] = ..., wait_p99_ms: _Optional[float] = ..., used_ms: _Optional[int] = ...) -> None: ...
+
+class BrokerBackground(_message.Message):
+    __slots__ = ("open", "waiting", "refused", "kinds")
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    KINDS_FIELD_NUMBER: _ClassVar[int]
+    open: int
+    waiting: int
+    refused: int
+    kinds: _containers.RepeatedCompositeFieldContainer[BrokerBackgroundKind]
+    def __init__(self, open: _Optional[int] = ..., waiting: _Optional[int] = ..., refused: _Optional[int] = ..., kinds: _Optional[_Iterable[_Union[BrokerBackgroundKind, _Mapping]]] = ...) -> None: ...
+
 class BrokerReplication(_message.Message):
     __slots__ = ("role", "cluster", "epoch", "position", "silence_ms", "lag_bytes", "waiting_bytes", "in_flight", "gaps", "append_p99_ms", "members", "address")
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -249,7 +271,7 @@ class BrokerMember(_message.Message):
     def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., lag_entries: _Optional[int] = ..., version: _Optional[str] = ..., heard_ms_ago: _Optional[int] = ..., silent: bool = ..., ready: bool = ..., checkpoint: _Optional[int] = ..., behind_bytes: _Optional[int] = ..., behind_ms: _Optional[int] = ...) -> None: ...
 
 class Broker(_message.Message):
-    __slots__ = ("name", "version", "started_at_ms", "now_ms", "wall_ahead_ms", "topics", "groups", "clients", "log", "disk", "retention", "waiting", "totals", "transport", "dedup", "replication")
+    __slots__ = ("name", "version", "started_at_ms", "now_ms", "wall_ahead_ms", "topics", "groups", "clients", "log", "disk", "retention", "waiting", "totals", "transport", "dedup", "replication", "background")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STARTED_AT_MS_FIELD_NUMBER: _ClassVar[int]
@@ -266,6 +288,7 @@ class Broker(_message.Message):
     TRANSPORT_FIELD_NUMBER: _ClassVar[int]
     DEDUP_FIELD_NUMBER: _ClassVar[int]
     REPLICATION_FIELD_NUMBER: _ClassVar[int]
+    BACKGROUND_FIELD_NUMBER: _ClassVar[int]
     name: str
     version: str
     started_at_ms: int
@@ -282,7 +305,8 @@ class Broker(_message.Message):
     transport: BrokerTransport
     dedup: BrokerDedup
     replication: BrokerReplication
-    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., started_at_ms: _Optional[int] = ..., now_ms: _Optional[int] = ..., wall_ahead_ms: _Optional[int] = ..., topics: _Optional[int] = ..., groups: _Optional[int] = ..., clients: _Optional[int] = ..., log: _Optional[_Union[BrokerLog, _Mapping]] = ..., disk: _Optional[_Union[BrokerDisk, _Mapping]] = ..., retention: _Optional[_Union[BrokerRetention, _Mapping]] = ..., waiting: _Optional[_Union[BrokerWaiting, _Mapping]] = ..., totals: _Optional[_Union[BrokerTotals, _Mapping]] = ..., transport: _Optional[_Union[BrokerTransport, _Mapping]] = ..., dedup: _Optional[_Union[BrokerDedup, _Mapping]] = ..., replication: _Optional[_Union[BrokerReplication, _Mapping]] = ...) -> None: ...
+    background: BrokerBackground
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., started_at_ms: _Optional[int] = ..., now_ms: _Optional[int] = ..., wall_ahead_ms: _Optional[int] = ..., topics: _Optional[int] = ..., groups: _Optional[int] = ..., clients: _Optional[int] = ..., log: _Optional[_Union[BrokerLog, _Mapping]] = ..., disk: _Optional[_Union[BrokerDisk, _Mapping]] = ..., retention: _Optional[_Union[BrokerRetention, _Mapping]] = ..., waiting: _Optional[_Union[BrokerWaiting, _Mapping]] = ..., totals: _Optional[_Union[BrokerTotals, _Mapping]] = ..., transport: _Optional[_Union[BrokerTransport, _Mapping]] = ..., dedup: _Optional[_Union[BrokerDedup, _Mapping]] = ..., replication: _Optional[_Union[BrokerReplication, _Mapping]] = ..., background: _Optional[_Union[BrokerBackground, _Mapping]] = ...) -> None: ...
 
 class GetBrokerRequest(_message.Message):
     __slots__ = ()
