@@ -43,7 +43,9 @@ def broker(
 
 def shown(broker: BrokerProcess) -> broker_pb2.BrokerBackground:
     with admin.connect(broker.endpoint) as asked:
-        return asked.call(asked.brokers.GetBroker, broker_pb2.GetBrokerRequest()).broker.background
+        answer = asked.call(asked.brokers.GetBroker, broker_pb2.GetBrokerRequest())
+        background: broker_pb2.BrokerBackground = answer.broker.background
+        return background
 
 
 def redrive(**fields: object) -> dead_letter_pb2.RedriveDeadLettersRequest:
