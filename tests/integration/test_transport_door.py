@@ -29,9 +29,13 @@ NEVER: Final[dict[str, Any]] = {"connects_per_address_burst": 1, "connects_per_a
 
 
 @asynccontextmanager
-async def serving(directory: Path, *, tls: bool = False, **http2: Any) -> AsyncIterator[LeanServer]:
+async def serving(
+    directory: Path, *, handshake_ms_max: int = 10_000, **http2: Any
+) -> AsyncIterator[LeanServer]:
     config = ServerConfig(listen="127.0.0.1:0", data_dir=str(directory))
-    server = LeanServer(METHODS, config, Http2Config(**http2), TlsConfig(enabled=tls))
+    server = LeanServer(
+        METHODS, config, Http2Config(**http2), TlsConfig(handshake_ms_max=handshake_ms_max)
+    )
     await server.start()
     try:
         yield server
@@ -86,6 +90,14 @@ class TestRate:
             assert await many[2].answered()  # a second later
             for client in (*many, other):
                 client.writer.close()
+
+    async def test_who_waits_for_its_turn_is_not_late(self, tmp_path: Path) -> None:
+        async with serving(tmp_path, handshake_ms_max=100, **STRICT) as server:
+            clients = [await Client.come(server, "127.0.0.2") for _ in range(3)]
+            for client in clients:
+                assert await client.answered()
+                client.writer.close()
+            assert server.counts.of(CONNECTION) == {}
 
     async def test_behind_a_balancer_it_is_the_headers_address(self, tmp_path: Path) -> None:
         def header(address: str) -> bytes:

@@ -29,6 +29,7 @@ class Greeting:
     seat: Seat
     peer: str
     due_s: float  # when it must be over, by the loop's clock
+    patience_s: float = 10.0  # how long it may take, but for the time that it waits for us
     excused: bool = False
     task: asyncio.Task[None] | None = None
     timer: asyncio.TimerHandle | None = None
@@ -36,6 +37,17 @@ class Greeting:
     why_ended: str = ""  # by us
     begun: bool = False  # its task is in `_greet`, which cleans up
     passing: bool = False  # to its protocol, in clear text: that takes no time and is not stopped
+
+    @property
+    def waits(self) -> bool:
+        """Tell whether it waits for its turn: for us, not for its client."""
+        return self.turn is not None and not self.turn.done()
+
+    def go_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let it go on: it is its turn, and its client has all its time."""
+        if self.turn is not None and not self.turn.done():
+            self.due_s = loop.time() + self.patience_s
+            self.turn.set_result(None)
 
     def end(self, why: str) -> None:
         """Stop it where it is; one that is passing goes on, and its protocol is ended then."""
@@ -84,9 +96,14 @@ class Greetings:
 
 
 def watch(greeting: Greeting, loop: asyncio.AbstractEventLoop) -> None:
-    """End it when it is due; a little later, once, when it was us who were late to look."""
+    """End it when it is due; a little later, once, when it was us who were late to look.
+
+    While it waits for its turn it is not due.
+    """
     if greeting.task is None or greeting.task.done():
         return
+    if greeting.waits:
+        greeting.due_s = loop.time() + greeting.patience_s
     late_s = loop.time() - greeting.due_s
     if late_s > LATE_S_MAX and not greeting.excused:
         greeting.excused = True

@@ -4,13 +4,17 @@
                                        └── all places taken, the oldest of who has most: given up
 
 A place is taken only when the client's first message is there, so a handshake that goes on waits
-for a client that was just answered. Addresses take turns; none can keep the others out.
+for a client that was just answered. Addresses take turns; none can keep the others out. An address
+has a few that were answered just now: many clients of one machine are answered as fast as they are,
+and none of them is given up for the next.
 """
 
 from collections import OrderedDict, deque
+from itertools import islice
 from typing import Final, Generic, TypeVar
 
-STARTS_MAX: Final = 1  # in one turn of the loop: a signature is up to a millisecond
+STARTS_MAX: Final = 2  # in one turn of the loop: a signature is up to a millisecond
+ANSWERED_MAX: Final = 32  # of one address, within REST_MS, and not done yet
 REST_MS: Final = 500  # a client has so long to answer before its place can be taken
 
 Item = TypeVar("Item")
@@ -42,13 +46,16 @@ class Handshakes(Generic[Item]):
         """Take the next few: those whose turn it is, and those that are given up for them."""
         started: list[Item] = []
         given_up: list[Item] = []
-        while self._waiting and len(started) < STARTS_MAX:
+        while len(started) < STARTS_MAX:
+            address = self._next(now_ms)
+            if address is None:
+                break
             if self._going_count >= self._going_max:
                 oldest = self._oldest(now_ms)
                 if oldest is None:
                     break
                 given_up.append(oldest)
-            address, items = self._waiting.popitem(last=False)
+            items = self._waiting.pop(address)
             item = items.popleft()
             if items:
                 self._waiting[address] = items
@@ -61,10 +68,11 @@ class Handshakes(Generic[Item]):
         """Return when to call `start` again, in ms; None: nobody waits."""
         if not self._waiting:
             return None
+        least_ms = max(now_ms, min(self._ready_ms(address) for address in self._waiting))
         if self._going_count < self._going_max:
-            return now_ms
+            return least_ms
         most = max(self._going.values(), key=len)
-        return max(now_ms, next(iter(most.values())) + REST_MS)
+        return max(least_ms, next(iter(most.values())) + REST_MS)
 
     def leave(self, address: str, item: Item) -> None:
         """Take out an item: it is over, however it ended, or nobody waits for its turn any more."""
@@ -77,6 +85,20 @@ class Handshakes(Generic[Item]):
             items.remove(item)
             if not items:
                 del self._waiting[address]
+
+    def _next(self, now_ms: int) -> str | None:
+        """Find the address whose turn it is."""
+        for address in self._waiting:
+            if self._ready_ms(address) <= now_ms:
+                return address
+        return None
+
+    def _ready_ms(self, address: str) -> int:
+        """Return when one more of an address may begin; 0: now."""
+        going = self._going.get(address)
+        if going is None or len(going) < ANSWERED_MAX:
+            return 0
+        return next(islice(reversed(going.values()), ANSWERED_MAX - 1, None)) + REST_MS
 
     def _oldest(self, now_ms: int) -> Item | None:
         """Take out the oldest of the address that has most, if it had its time."""

@@ -226,8 +226,9 @@ class Listener:
         loop = asyncio.get_running_loop()
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        due_s = loop.time() + self._tls.handshake_ms_max / 1_000
-        greeting = Greeting(accepted, self.seats.take(network_of(host)), peer, due_s)
+        patience_s = self._tls.handshake_ms_max / 1_000
+        seat = self.seats.take(network_of(host))
+        greeting = Greeting(accepted, seat, peer, loop.time() + patience_s, patience_s)
         self._greetings.add(greeting)
         greeting.task = loop.create_task(self._greet(greeting))
         greeting.task.add_done_callback(lambda _: self._never_begun(greeting))

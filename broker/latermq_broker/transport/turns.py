@@ -14,7 +14,7 @@ from latermq_broker.clock import monotonic_ms
 
 TURN_MS_MAX: Final = 2  # of all of them together, in one turn of the loop
 STRANGERS_MS_MAX: Final = 1  # of strangers and newcomers, likewise
-NEWCOMERS_MAX: Final = 1  # pieces in one turn: most of what each costs comes in the turns after it
+NEWCOMERS_MAX: Final = 2  # pieces in one turn: most of what each costs comes in the turns after it
 CROWD: Final = 4  # pieces of strangers that wait
 
 

@@ -67,13 +67,13 @@ class WaitingRoom:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        loop = asyncio.get_running_loop()
         now_ms = monotonic_ms()
         started, given_up = self._queue.start(now_ms)
         for greeting in given_up:
             greeting.end(self._given_up)
         for greeting in started:
-            if greeting.turn is not None and not greeting.turn.done():
-                greeting.turn.set_result(None)
+            greeting.go_on(loop)
         self._then()
         next_ms = self._queue.next_ms(now_ms)
         if next_ms is None:
@@ -82,4 +82,4 @@ class WaitingRoom:
             self.look()
         else:  # or sooner, when a place becomes free
             delay_s = (next_ms - now_ms) / 1_000
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self.look)
+            self._timer = loop.call_later(delay_s, self.look)

@@ -7,7 +7,7 @@ from latermq_broker.config.config import ServerConfig
 from latermq_broker.config.server_transport import Http2Config, TlsConfig
 from latermq_broker.transport.greetings import Greeting
 from latermq_broker.transport.grpc.counts import Counts
-from latermq_broker.transport.handshakes import REST_MS, STARTS_MAX, Handshakes
+from latermq_broker.transport.handshakes import ANSWERED_MAX, REST_MS, STARTS_MAX, Handshakes
 from latermq_broker.transport.listener import Listener
 from latermq_broker.transport.seats import Seats
 
@@ -62,6 +62,34 @@ def test_who_is_alone_gives_way_to_itself() -> None:
     for now_ms in range(0, 451 * REST_MS, REST_MS):
         begun += started(shakes, now_ms)
     assert begun == [f"a-{number}" for number in range(900)]
+
+
+def test_clients_of_one_address_are_answered_as_fast_as_they_are() -> None:
+    """A thousand of one machine, that does one after the other, are not given up for each other."""
+    shakes: Handshakes[str] = Handshakes(200)
+    items = wait(shakes, "a", 1_000)
+    going: list[str] = []
+    done, now_ms = 0, 0
+    while done < len(items):
+        begun, given_up = shakes.start(now_ms)
+        assert given_up == []
+        going += begun
+        assert len(going) <= ANSWERED_MAX
+        shakes.leave("a", going.pop(0))
+        done += 1
+        now_ms += 5
+
+
+def test_silent_ones_of_an_address_do_not_hold_up_the_next_for_long() -> None:
+    shakes: Handshakes[str] = Handshakes(200)
+    items = wait(shakes, "a", ANSWERED_MAX + 2)
+    assert started(shakes) == items[:ANSWERED_MAX]
+    assert shakes.next_ms(0) == REST_MS
+    shakes.wait("b", "b-0")
+    assert shakes.next_ms(0) == 0
+    assert started(shakes) == ["b-0"]
+    assert started(shakes, REST_MS - 1) == []
+    assert started(shakes, REST_MS) == items[ANSWERED_MAX:]
 
 
 def test_places_come_back_however_a_handshake_ends() -> None:
