@@ -13,24 +13,27 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from latermq_broker.cluster.mark import replace_file
 from latermq_broker.errors import StoreUnusableError
 from latermq_broker.store.directory import CATALOGUE_NAME
+from latermq_text.regular_files import read_regular
+
+MEMORY_BYTES_MAX: Final = 256 << 20  # bytes of the file, changes that were added to it included
 
 
 def read_memory(directory: Path) -> dict[str, Any]:
     """Read the file; empty: there is none yet. Raises StoreUnusableError."""
     path = directory / CATALOGUE_NAME
     try:
-        first, *changes = path.read_bytes().split(b"\n")
+        first, *changes = read_regular(path, MEMORY_BYTES_MAX, follow=True).split(b"\n")
         memory = json.loads(first)
         for line in changes:
             _change(memory, line, last=line is changes[-1])
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, AttributeError, TypeError, KeyError, RecursionError) as error:
         raise StoreUnusableError(f"cannot read {path}: {error}") from error
     if not isinstance(memory, dict):
         raise StoreUnusableError(f"{path} is not what a shard writes there")

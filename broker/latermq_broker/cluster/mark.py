@@ -18,7 +18,9 @@ from typing import Final
 from latermq_broker.errors import StoreUnusableError
 from latermq_broker.store.directory import LOG_NAME, REPLICA_NAME, SHARD_NAME, has_file
 from latermq_broker.store.files import RealFiles
+from latermq_text.regular_files import read_regular
 
+MARK_BYTES_MAX: Final = 16 << 20  # bytes of a mark, most of them names of pinned topics
 _NEW: Final = ".new"
 
 
@@ -42,13 +44,13 @@ def read_mark(directory: Path) -> Mark | None:
     """
     path = directory / SHARD_NAME
     try:
-        fields = json.loads(path.read_bytes())
+        fields = json.loads(read_regular(path, MARK_BYTES_MAX, follow=True))
         return Mark(int(fields["shard"]), int(fields["shards"]), dict(fields["pins"]))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise StoreUnusableError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise StoreUnusableError(f"{path} does not say which shard this is: {error!r}") from error
 
 

@@ -24,6 +24,7 @@ from latermq_broker.errors import ConfigError
 from latermq_text.durations import parse_duration_ms, shown
 
 ENVIRONMENT_PREFIX: Final = "LATERMQ_"
+FILE_BYTES_MAX: Final = 1 << 20  # bytes of a file of settings
 DIGITS_MAX: Final = 40  # of a number that is looked at
 _SECRET: Final = frozenset({"auth.root_secret_key"})  # in no message
 _MARKS: Final = {  # byte order marks
@@ -96,9 +97,12 @@ def _build(chosen: Mapping[str, Any]) -> Config:
 
 def _from_file(file: Path) -> Iterator[tuple[str, object]]:
     try:
-        data = file.read_bytes()
+        with file.open("rb") as opened:
+            data = opened.read(FILE_BYTES_MAX + 1)
     except OSError as error:
         raise ConfigError("--config", f"cannot read {file}: {error.strerror}") from error
+    if len(data) > FILE_BYTES_MAX:
+        raise ConfigError("--config", f"{file} has more than {FILE_BYTES_MAX} bytes")
     for mark, encoding in _MARKS.items():
         if data.startswith(mark):
             raise ConfigError(

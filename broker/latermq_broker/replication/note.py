@@ -74,7 +74,7 @@ def read_note(files: Files, directory: Path) -> Note | None:
             (epoch, token),
             facts.get("whole", False),
         )
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise StoreUnusableError(
             f"{directory / REPLICA_NAME} is damaged: empty the directory, and the broker fills it "
             f"again from the replicated log ({error!r})"

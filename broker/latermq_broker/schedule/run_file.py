@@ -119,6 +119,8 @@ class RunFile:
 
         Raises DamagedRunError, OSError; UnsupportedFormatError: a newer version wrote it.
         """
+        if Path(name).name != name:  # of another folder
+            raise DamagedRunError(f"no timer run is called {name!r}")
         try:
             fd = files.open(directory / name, OpenMode.READ)
         except FileNotFoundError:
