@@ -2,8 +2,9 @@
 
 One write answers one read. Output made elsewhere is written by one `call_soon` for all of it. When
 more is ready than the peer takes, reading pauses; so it does while a bounded piece of work is
-continued in later turns of the loop. All input of a connection on which no user has called yet
-waits for its turn (`turns.py`); in a crowd it is dropped if the client has left by then.
+continued in later turns of the loop, or while a user who has had much of them waits. All input of a
+connection on which no user has called yet waits for its turn (`turns.py`); in a crowd it is dropped
+if the client has left by then.
 """
 
 import asyncio
@@ -129,8 +130,17 @@ class ShellProtocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._closing:
             return
-        self.serving.receive(data, later=not self.serving.is_known)
+        serving, users = self.serving, self._turns.users
+        if serving.is_known and users.goes_on(self._user):
+            users.do(self._user, serving.receive, data)
+        else:
+            serving.receive(data, later=True)
         self._settle()
+
+    @property
+    def _user(self) -> str:
+        """Name whose turns its input has."""
+        return self.serving.user or self._connection_id
 
     def eof_received(self) -> bool:
         self.lost()
@@ -207,7 +217,10 @@ class ShellProtocol(asyncio.Protocol):
         if self._turns.is_crowded and not self.serving.is_known and has_left(self.accepted):
             self.abort()
             return
-        self.serving.receive(b"")
+        if self.serving.is_known:
+            self._turns.users.do(self._user, self.serving.receive, b"")
+        else:
+            self.serving.receive(b"")
         self._settle()
 
     def _settle(self) -> None:
@@ -235,7 +248,8 @@ class ShellProtocol(asyncio.Protocol):
         if held and not congested and not self._go_on_asked:
             self._go_on_asked = True
             address = "" if self.seat is None else self.seat.host
-            self._turns.ask(self._go_on, known=self.serving.is_known, address=address)
+            user = self._user if self.serving.is_known else ""
+            self._turns.ask(self._go_on, user=user, address=address)
         pause = held or congested
         if pause != self._read_paused:
             self._read_paused = pause

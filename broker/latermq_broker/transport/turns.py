@@ -1,6 +1,7 @@
 """Whose work goes on next: input of connections, and connections that are new.
 
-known       input beyond one piece, of connections on which a user has called
+known       of connections on which a user has called: input beyond one piece, and all input of a
+            user who has had much of the loop just now; users take turns by what they had
 strangers   all input of other connections; their addresses take turns
 newcomers   connections to be let in, TLS handshakes to begin
 """
@@ -10,9 +11,11 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Final
 
-from latermq_broker.clock import monotonic_ms
+from latermq_broker.background.user_turns import UserTurns
+from latermq_broker.clock import monotonic_ms, monotonic_ns
 
 TURN_MS_MAX: Final = 2  # of all of them together, in one turn of the loop
+KNOWN_NS_MAX: Final = 1_000_000  # of users
 STRANGERS_MS_MAX: Final = 1  # of strangers and newcomers, likewise
 NEWCOMERS_MAX: Final = 2  # pieces in one turn: most of what each costs comes in the turns after it
 CROWD: Final = 4  # pieces of strangers that wait
@@ -21,37 +24,38 @@ CROWD: Final = 4  # pieces of strangers that wait
 class Turns:
     """Gives each connection a bounded piece of work after the other.
 
-    However many wait, users are read in between: input that fits in one piece, of a connection on
-    which a user has called, never waits here. Those connections go first: a busy one would else
-    fall behind for as long as many strangers keep asking. One stranger and one newcomer have their
-    piece in each turn all the same.
+    However many wait, users are read in between: one who asks for little never waits here. Users go
+    first: a busy one would else fall behind for as long as many strangers keep asking. One stranger
+    and one newcomer have their piece in each turn all the same.
     """
 
-    def __init__(self, now_ms: Callable[[], int] = monotonic_ms) -> None:
+    def __init__(
+        self, now_ms: Callable[[], int] = monotonic_ms, now_ns: Callable[[], int] = monotonic_ns
+    ) -> None:
         self._now_ms = now_ms
-        self._known: deque[Callable[[], None]] = deque()
+        self.users = UserTurns(now_ns)
         self._strangers: OrderedDict[str, deque[Callable[[], None]]] = OrderedDict()  # by address
         self._strangers_count = 0
         self._newcomers: deque[Callable[[], None]] = deque()
         self._asked = False
 
     def __len__(self) -> int:
-        return len(self._known) + self._strangers_count + len(self._newcomers)
+        return len(self.users) + self._strangers_count + len(self._newcomers)
 
     @property
     def is_crowded(self) -> bool:
         """Tell whether so many strangers wait that those whose clients have left are not read."""
         return self._strangers_count >= CROWD
 
-    def ask(self, go_on: Callable[[], None], *, known: bool = False, address: str = "") -> None:
+    def ask(self, go_on: Callable[[], None], *, user: str = "", address: str = "") -> None:
         """Call `go_on` when it is this connection's turn; it may ask again.
 
         Args:
-            known: a user has called on it.
+            user: who has called on it; "": a stranger's.
             address: where a stranger comes from.
         """
-        if known:
-            self._known.append(go_on)
+        if user:
+            self.users.ask(user, go_on)
         else:
             self._strangers_count += 1
             self._strangers.setdefault(address, deque()).append(go_on)
@@ -72,8 +76,8 @@ class Turns:
         now_ms = self._now_ms()
         until_ms = now_ms + TURN_MS_MAX
         try:
-            if self._known:
-                self._run_some(self._known.popleft, len(self._known), until_ms)
+            if self.users:
+                self.users.run(KNOWN_NS_MAX)
                 now_ms = self._now_ms()
             until_ms = min(until_ms, now_ms + STRANGERS_MS_MAX)
             self._run_some(self._next_stranger, self._strangers_count, until_ms)

@@ -138,7 +138,7 @@ async def flood(asked: AsyncAdmin) -> None:
 async def retries(asked: AsyncAdmin) -> None:
     """Take what the storm's group holds, and fail each of it."""
     request = wire_requests.receive(
-        tables.STORM, tables.STORM, count_max=256, wait_ms=1_000, invisible_ms=60_000
+        tables.STORM, tables.STORM, count_max=32, wait_ms=1_000, invisible_ms=60_000
     )
     handles = [
         element.message.system_properties.receipt_handle

@@ -209,7 +209,7 @@ def serving(builds: Sequence[str], sizes: tables.Sizes) -> Iterator[list[Broker]
     """A broker of each build, each on a directory of its own with the same content."""
     with scratch() as path, ExitStack() as stack:
         prepared = path / "prepared"
-        with process(builds[-1], prepared, "127.0.0.1:0") as first:
+        with process(builds[-1], prepared, "127.0.0.1:0", users.CONFIG_OF_PREPARING) as first:
             users.create(first.start().endpoint)
             tables.prepare(first.endpoint, sizes)
             first.terminate()
@@ -223,10 +223,10 @@ def serving(builds: Sequence[str], sizes: tables.Sizes) -> Iterator[list[Broker]
         yield brokers
 
 
-def process(build: str, data: Path, metrics: str) -> BrokerProcess:
+def process(build: str, data: Path, metrics: str, config: str = users.CONFIG) -> BrokerProcess:
     search = [str(SITE)] if build == "compiled" else []
     path = os.pathsep.join([*search, str(TESTS)])
-    config = f'{users.CONFIG}[metrics]\nlisten = "{metrics}"\n'
+    config = f'{config}[metrics]\nlisten = "{metrics}"\n'
     return BrokerProcess(data, config=config, prefix=("env", f"PYTHONPATH={path}"))
 
 

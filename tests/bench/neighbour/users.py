@@ -17,8 +17,9 @@ BUSY: Final = User("busy", "busy-one-of-the-benchmark")
 CONFIG: Final = (
     f'[auth]\nenabled = true\nroot_access_key = "{ROOT.access_key}"\n'
     f'root_secret_key = "{ROOT.secret}"\n'
-    "[server]\npolling_ms_min = 20\n[delivery]\nreceive_batch_max = 256\n"
+    "[server]\npolling_ms_min = 20\n"
 )
+CONFIG_OF_PREPARING: Final = f"{CONFIG}[delivery]\nreceive_batch_max = 256\n"
 TOPIC_RIGHTS: Final = ("pub", "sub", "browse", "body")
 GROUP_RIGHTS: Final = ("sub", "browse", "body", "redrive", "purge")
 

@@ -43,11 +43,11 @@ async def test_a_users_connection_goes_first_and_a_stranger_has_its_piece() -> N
         order.append(name)
         clock.now_ms += TURN_MS_MAX
         if len(order) < 12:
-            turns.ask(lambda: piece(name, known=known), known=known)
+            turns.ask(lambda: piece(name, known=known), user="U" if known else "")
 
     for name in "abc":
         turns.ask(lambda name=name: piece(name, known=False))  # type: ignore[misc]
-    turns.ask(lambda: piece("U", known=True), known=True)
+    turns.ask(lambda: piece("U", known=True), user="U")
     while len(order) < 12:
         await asyncio.sleep(0)
     assert "".join(order) == "UaUbUcUaUbUc"
@@ -84,9 +84,9 @@ async def test_newcomers_come_one_in_a_turn_beside_whoever_asks() -> None:
         order.append(name)
         clock.now_ms += TURN_MS_MAX
         if len(order) < 9:
-            turns.ask(lambda: piece(name, known=known), known=known)
+            turns.ask(lambda: piece(name, known=known), user="U" if known else "")
 
-    turns.ask(lambda: piece("U", known=True), known=True)
+    turns.ask(lambda: piece("U", known=True), user="U")
     turns.ask(lambda: piece("s", known=False))
     for _ in range(3):
         turns.ask_in(lambda: order.append("n"))

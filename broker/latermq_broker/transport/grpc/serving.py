@@ -89,6 +89,7 @@ class GrpcConnection:
         self.sent_unproved: Callable[[Callable[[], None]], None] | None = None
         """Told what is to be done if a connection breaks before its client has a whole answer."""
         self.origin = Origin(peer, local, connection_id, shared.now_ms)
+        self.user = ""  # who called last; "": nobody, or none is asked for
         self.is_known = False  # a user has called on it, or anybody whom no user is asked for
         self._shared = shared
         self._sent = sent
@@ -257,6 +258,8 @@ class GrpcConnection:
             result: Any = method.handler(request, call)  # type: ignore[arg-type]
             if call.user is not None or (method.admit is None and not method.public):
                 self.is_known = True
+                if call.user is not None:
+                    self.user = call.user.access_key
             if type(result) is Later:
                 self.answers.later(call, result)
             elif type(result) is bytes and method.kind is MethodKind.UNARY:
