@@ -86,7 +86,7 @@ class ProgressRules(Bench):
         if held.unsure:  # a lease that a restart may have ended: nobody has looked since
             return
         if held.state in ("leased", "backoff", "ready"):
-            came = held.letter.state if held.letter is not None else ""
+            came = held.letter.left if held.letter is not None else ""
             redriven = told.dead_state is DeadState.REDRIVEN
             assert redriven == (came == "redriven"), "its story tells of another life"
         if held.state == "fresh":
@@ -95,7 +95,7 @@ class ProgressRules(Bench):
             assert told.state in (LifeState.RETRY, LifeState.HELD)
         elif told.state is LifeState.DEAD and told.dead_state is not DeadState.DEAD:
             assert held.letter is not None
-            assert held.letter.state in ("redriven", "dropped")
+            assert held.letter.left
         else:
             assert told.state is TOLD[held.state], f"its story says {told.state.name}"
             assert held.state not in ("leased", "backoff", "ready") or told.attempt == held.attempt

@@ -64,6 +64,7 @@ class Letter:
     parks: bool
     attempts: list[tuple[Outcome, int]]
     state: str = "dead"  # dead | redriven | dropped | expired
+    left: str = ""  # redriven | dropped, also when it has expired since
 
 
 @dataclass
@@ -163,7 +164,7 @@ class Attempts:
     def leave_dead(self, held: Held, state: str, now_ms: int) -> None:
         """Redriven or dropped: what it stopped goes on."""
         assert held.letter is not None
-        held.letter.state = "redriven" if state == "ready" else "dropped"
+        held.letter.state = held.letter.left = "redriven" if state == "ready" else "dropped"
         held.past, held.ended = held.letter.attempts, []
         held.state, held.attempt, held.handle, held.deadline_ms = state, 0, "", now_ms
 
