@@ -208,7 +208,7 @@ beside: $(STAMP)
 .PHONY: native-test
 native-test: $(STAMP) ## the compiled broker: units, models, official clients
 	$(MAKE) unit property abuse interop NATIVE=1 \
-		UNIT="$(addprefix tests/unit/,store delivery schedule engine transport)"
+		UNIT="$(addprefix tests/unit/,store delivery schedule engine transport background)"
 
 .PHONY: fmt
 fmt: $(STAMP) ## format the code and apply the safe fixes
