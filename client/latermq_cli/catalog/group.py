@@ -97,6 +97,13 @@ def _on_dead_option(skip: str) -> Callable[[_Command], _Command]:
     )
 
 
+_weight_option = click.option(
+    "--weight", type=click.IntRange(1, _WEIGHT_MAX), metavar="N",
+    help=f"Share of each turn of the broker beside other groups, 1 to {_WEIGHT_MAX} "
+    "[a new group has 1].",
+)  # fmt: skip
+
+
 @click.group(cls=CommandGroup)
 def group() -> None:
     """Create, list, show, alter, reset and delete consumer groups."""
@@ -128,6 +135,7 @@ def group() -> None:
     "--backoff", metavar="POLICY",
     help=f'{_BACKOFF_HELP} "default": the broker\'s own ladder [with --fifo: fixed 3s].',
 )  # fmt: skip
+@_weight_option
 @broker_options
 def create(
     name: str,
@@ -137,6 +145,7 @@ def create(
     on_dead: str | None,
     max_attempts: int | None,
     backoff: str | None,
+    weight: int | None,
     endpoint: str,
     as_json: bool,
 ) -> None:
@@ -161,6 +170,7 @@ def create(
         max_attempts=max_attempts or 0,
         backoff=None if backoff in (None, _DEFAULT_BACKOFF) else backoff_policy(backoff),
         on_dead=_ON_DEAD[on_dead],
+        weight=weight or 0,
     )
     with Connection(endpoint) as broker:
         made = broker.call(
@@ -186,11 +196,7 @@ def create(
     "--backoff", metavar="POLICY", help=f'{_BACKOFF_HELP} "default": the broker\'s own ladder.'
 )
 @_on_dead_option("skip: go on with the next")
-@click.option(
-    "--weight", type=click.IntRange(1, _WEIGHT_MAX), metavar="N",
-    help=f"Share of each turn of the broker beside other groups, 1 to {_WEIGHT_MAX} "
-    "[a new group has 1].",
-)  # fmt: skip
+@_weight_option
 @broker_options
 def alter(
     name: str,

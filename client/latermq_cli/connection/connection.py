@@ -222,7 +222,9 @@ def call_failed(error: LaterMQError, endpoint: str, access: Access) -> CommandEr
     if code == GrpcCode.DEADLINE_EXCEEDED:
         return CommandError(f"the broker at {endpoint} did not answer in time")
     if code == GrpcCode.RESOURCE_EXHAUSTED:
-        return CommandError(f"the broker at {endpoint} takes no more at once: {details}")
+        return CommandError(
+            f"too much at once for the broker at {endpoint} or this command: {details}"
+        )
     if code == GrpcCode.UNIMPLEMENTED:
         return CommandError(
             f"what serves {endpoint} does not know this call: not LaterMQ, or older"

@@ -73,7 +73,10 @@ def test_a_failed_call_is_said_in_words() -> None:
     for code, said in (
         (GrpcCode.UNAVAILABLE, "no broker answers at h:1; is `latermq serve` running"),
         (GrpcCode.DEADLINE_EXCEEDED, "the broker at h:1 did not answer in time"),
-        (GrpcCode.RESOURCE_EXHAUSTED, "the broker at h:1 takes no more at once: why"),
+        (
+            GrpcCode.RESOURCE_EXHAUSTED,
+            "too much at once for the broker at h:1 or this command: why",
+        ),
         (GrpcCode.UNIMPLEMENTED, "what serves h:1 does not know this call: not LaterMQ, or older"),
         (GrpcCode.INTERNAL, "the call to h:1 failed: why (INTERNAL)"),
     ):
