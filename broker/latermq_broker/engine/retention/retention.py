@@ -125,7 +125,8 @@ class Retention:
             if self._pass is None and not self._begin():
                 return False
             assert self._pass is not None
-            self._slice_cost += next(self._pass)
+            if self._slice_cost < self.step_cost:
+                self._slice_cost += next(self._pass)
             self._in_slice = self._slice_cost < self.step_cost
             if not self._in_slice:
                 self._next_ms = now_ms + STEP_MS
