@@ -73,7 +73,7 @@ def churn(
 
 def case(name: str, what: str, attack: Attack, *, always: bool = True) -> Case:
     return Case(
-        number=15, name=name, what=what, attack=attack, always=always, calm_ms_min=0.0,
+        number=15, name=name, what=what, attack=attack, always=always,
         seconds_max=HOLD_S + 2 * ANSWER_S_MAX,
     )  # fmt: skip
 

@@ -9,7 +9,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from abuse.attacks.requests import OTHER_BYTES, packed_calls
 from abuse.peer import GZIP, Peer, Target, varint, zipped
-from abuse.siege import GUEST, WORKER, Attack, Case
+from abuse.siege import GUEST, PARSED_CALM_MS_MIN, WORKER, Attack, Case
 from latermq_broker.services.registry import FILES
 
 MESSAGES: Final = 21_000_000
@@ -126,5 +126,6 @@ CASES: Final = (
         attack=each_of_them(),
         by=GUEST,
         seconds_max=60.0,
+        calm_ms_min=PARSED_CALM_MS_MIN,
     ),
 )
