@@ -261,10 +261,11 @@ hostile: $(READY) ## changed data directories and manifests, sealed or not, and 
 	@PYTHONPATH=$(TESTS_PATH) $(BIN)/python -m hostile.run --seconds $(SECONDS) \
 		$(if $(filter file,$(origin SEED)),,--seed $(SEED))
 
+# The console is not compiled, and attacked once.
 .PHONY: abuse
 abuse: $(READY) ## attacks on a broker and on a console: memory, a neighbour, recovery (ALL=1: variations; PAGE=1: the table)
 	@if [ -n "$(PAGE)" ]; then PYTHONPATH=$(TESTS_PATH) $(BIN)/python -m abuse.run --page; \
-	else ALL=$(ALL) $(PYTEST) tests/abuse; fi
+	else ALL=$(ALL) $(PYTEST) $(if $(filter 1,$(NATIVE)),tests/abuse/test_abuse.py,tests/abuse); fi
 
 .PHONY: mutations
 mutations: $(READY) ## put mended faults back, one at a time: the models must find each (fifteen minutes)
