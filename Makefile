@@ -20,7 +20,7 @@ SOURCES := broker client tests proto/latermq_h2 proto/latermq_text
 
 # As many workers as cores that we get: tests/support/machine.py looks.
 PYTEST := $(BIN)/python -m pytest
-MOSTLY_WAIT := --numprocesses=auto --workers-per-core=2
+MOSTLY_WAIT := --numprocesses=auto --workers-per-core=3
 IMAGE ?= latermq:latest
 DATA_DIR ?= data
 ROUNDS ?= 10000
