@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from latermq_cli.backup import mark, repository
+from latermq_cli.backup import manifest, mark
 from latermq_cli.backup.mark import RUNNING
 from latermq_cli.backup.repository import PIECES, Repository
 from latermq_cli.backup.shelf import BucketShelf
@@ -29,7 +29,7 @@ def cli(monkeypatch: pytest.MonkeyPatch) -> Iterator[CliRig]:
         "AWS_DEFAULT_REGION": "us-east-1",
     }.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(repository, "PIECE_BYTES", 64 << 10)
+    monkeypatch.setattr(manifest, "PIECE_BYTES", 64 << 10)
     rig = CliRig(monkeypatch)
     try:
         yield rig
