@@ -78,12 +78,16 @@ class GroupDeadlines:
             weight: of a group, by its id.
         """
         self._now_ms = now_ms
+        woken: list[int] = []
         while self._wakes and self._wakes[0][0] <= now_ms:
             ms, group_id = heappop(self._wakes)
             if self._wake_ms.get(group_id) == ms:
                 del self._wake_ms[group_id]
-                self._turns.append(group_id)
-                self._left[group_id] = 0
+                woken.append(group_id)
+        # When to look differs with how the rows came: by replay, or by a checkpoint.
+        for group_id in sorted(woken):
+            self._turns.append(group_id)
+            self._left[group_id] = 0
         expired: list[int] = []
         turns, left, done = self._turns, self._left, []
         while turns and len(expired) < count_max:
