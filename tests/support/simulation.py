@@ -369,10 +369,16 @@ class Simulation:
 
 
 def settled(engine: Engine, now_ms: int) -> dict[str, object]:
-    """The state once everything that is due now is done; retention, in slices, apart."""
+    """The state once everything that is due now is done; retention, in slices, apart.
+
+    Groups end their leases one after the other: backoffs that ended before a checkpoint, which a
+    replay ends once more without a record, take no turn of a lease then.
+    """
+    deadlines = engine._state.leases.deadlines
     step_cost, engine.retention.step_cost = engine.retention.step_cost, 0
+    quantum, deadlines.quantum = deadlines.quantum, 1 << 30
     do_due(engine, now_ms)
-    engine.retention.step_cost = step_cost
+    engine.retention.step_cost, deadlines.quantum = step_cost, quantum
     return facts(engine)
 
 

@@ -26,6 +26,7 @@ class GroupDeadlines:
     """When each armed row of a slab is due, by group."""
 
     def __init__(self, slab: Slab) -> None:
+        self.quantum = QUANTUM
         self._slab = slab
         self._groups: dict[int, RowDeadlines] = {}
         self._wakes: list[tuple[int, int]] = []  # heap of (when to look, group id); some are stale
@@ -93,7 +94,7 @@ class GroupDeadlines:
         while turns and len(expired) < count_max:
             group_id = turns[0]
             if not left[group_id]:
-                left[group_id] = QUANTUM * weight(group_id)
+                left[group_id] = self.quantum * weight(group_id)
             count = min(left[group_id], count_max - len(expired))
             rows = self._groups[group_id].expire(now_ms, count)
             expired += rows
