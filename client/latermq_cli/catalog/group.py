@@ -97,11 +97,10 @@ def _on_dead_option(skip: str) -> Callable[[_Command], _Command]:
     )
 
 
+_WEIGHT_HELP: Final = "Share of each turn of the broker beside other groups [a new group has 1]."
 _weight_option = click.option(
-    "--weight", type=click.IntRange(1, _WEIGHT_MAX), metavar="N",
-    help=f"Share of each turn of the broker beside other groups, 1 to {_WEIGHT_MAX} "
-    "[a new group has 1].",
-)  # fmt: skip
+    "--weight", type=click.IntRange(1, _WEIGHT_MAX), metavar="N", help=_WEIGHT_HELP
+)
 
 
 @click.group(cls=CommandGroup)
@@ -159,12 +158,11 @@ def create(
             max_attempts = max_attempts or UNLIMITED
     if exclusive and not lite_topics_of:
         raise click.UsageError("--exclusive needs --lite-topics-of")
-    fifo = fifo or bool(lite_topics_of)
-    if on_dead == "park" and not fifo:
+    if on_dead == "park" and not (fifo or lite_topics_of):
         raise click.UsageError("--on-dead park needs --fifo: there is no order to keep")
     wanted = group_pb2.Group(
         name=name,
-        fifo=fifo,
+        fifo=fifo or bool(lite_topics_of),
         lite_topics_of=lite_topics_of,
         lite_exclusive=exclusive,
         max_attempts=max_attempts or 0,
@@ -172,10 +170,9 @@ def create(
         on_dead=_ON_DEAD[on_dead],
         weight=weight or 0,
     )
+    request = group_pb2.CreateGroupRequest(group=wanted)
     with Connection(endpoint) as broker:
-        made = broker.call(
-            broker.groups.CreateGroup, group_pb2.CreateGroupRequest(group=wanted)
-        ).group
+        made = broker.call(broker.groups.CreateGroup, request).group
     _print_policy(made, as_json)
 
 
