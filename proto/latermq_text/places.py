@@ -5,9 +5,11 @@ that nobody keeps others out by connecting and saying nothing.
 """
 
 import ipaddress
+from functools import lru_cache
 from typing import Final, Generic, TypeVar
 
 IPV6_PREFIX: Final = 64  # bits of the network that one owner has at least
+HOSTS_KEPT: Final = 4_096  # texts whose network is remembered
 
 Item = TypeVar("Item")
 
@@ -48,6 +50,7 @@ class Places(Generic[Item]):
             del self._taken[address]
 
 
+@lru_cache(maxsize=HOSTS_KEPT)
 def network_of(host: str) -> str:
     """Name the owner of an address: an IPv4 address, an IPv6 network of 64 bits, or ::1.
 

@@ -5,14 +5,13 @@ beyond, those that were complained of the longest ago may be again.
 """
 
 from collections import OrderedDict
-from functools import lru_cache
-from ipaddress import IPv6Address
 from typing import Final
+
+from latermq_text.places import network_of
 
 PAUSE_MS: Final = 60_000  # between two lines of one kind about one address
 LINES_MAX: Final = 120  # of all, in as long
 ADDRESSES_MAX: Final = 4_096
-_NETWORK_BITS: Final = 64  # of an IPv6 address; one host has all that follow
 
 
 class Complaints:
@@ -38,17 +37,3 @@ class Complaints:
         self._told_ms[key] = now_ms
         self._told_ms.move_to_end(key)
         return True
-
-
-@lru_cache(maxsize=ADDRESSES_MAX)
-def network_of(host: str) -> str:
-    """Give the part of an address that one host cannot change: of IPv6 its first half."""
-    if not host.startswith("["):
-        return host
-    try:
-        address = IPv6Address(host[1:-1].partition("%")[0])
-    except ValueError:
-        return host
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return f"{int(address) >> _NETWORK_BITS:x}"

@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 from latermq.errors import ForbiddenError, LaterMQError, UnauthorizedError
 from latermq_console.reading.jobs import words_of
 from latermq_console.serving.attempts import KEY_EVERY_S, Attempt, TooManyAttemptsError
-from latermq_console.serving.connections import CONNECTIONS_MAX, address_key
+from latermq_console.serving.connections import CONNECTIONS_MAX
 from latermq_console.serving.console import (
     COOKIE,
     Console,
@@ -23,6 +23,7 @@ from latermq_console.serving.console import (
 )
 from latermq_console.serving.headers import cookie_name, is_same_origin
 from latermq_proto.latermq.v1 import broker_pb2
+from latermq_text.places import network_of
 
 NONCE: Final = "latermq_console_form"
 KNOWN: Final = "latermq_console_known"  # names a browser in which a user has signed in before
@@ -136,7 +137,7 @@ async def sign_out(view: View) -> Response:
 
 
 def _address(request: Request) -> str:
-    return address_key(request.client.host if request.client else "")
+    return network_of(request.client.host if request.client else "")
 
 
 def _known(name: str, key: str) -> str:

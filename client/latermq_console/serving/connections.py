@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Final
 
 CONNECTIONS_MAX: Final = 1_024
@@ -23,7 +22,6 @@ CONNECTIONS_PER_SESSION_MAX: Final = 16
 CROWDED: Final = 16  # connections of an address; beyond, its connections are closed first
 YOUNG_S: Final = 1.0  # a half-open connection younger than this waits for its first bytes
 SESSION: Final = "latermq.session"  # of an ASGI scope: the name of the living session of a request
-IPV6_PREFIX: Final = 64  # bits of an IPv6 address that name one customer
 
 
 class Phase(Enum):
@@ -58,7 +56,7 @@ class Connection:
     """One accepted socket.
 
     Fields:
-        address: as `address_key` writes it.
+        address: as `latermq_text.places.network_of` writes it.
         since_s: when the phase began.
         session: name of that of the last request with a living one; None: no request had one.
         close: ends the connection at once.
@@ -164,16 +162,3 @@ class Connections:
     def _close(self, connection: Connection) -> None:
         self.leave(connection)
         connection.close()
-
-
-def address_key(host: str) -> str:
-    """Return what counts as one address: of IPv6 the first IPV6_PREFIX bits, IPv4 in it as IPv4."""
-    try:
-        address = ip_address(host.partition("%")[0])
-    except ValueError:  # not an IP address: whatever a proxy calls its client
-        return host
-    if not isinstance(address, IPv6Address):
-        return str(address)
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(ip_network((address, IPV6_PREFIX), strict=False))

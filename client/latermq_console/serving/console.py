@@ -33,13 +33,14 @@ from latermq_console.reading.letters import Shelves
 from latermq_console.reading.shards import ShardLook
 from latermq_console.reading.watch import Sample, Watch
 from latermq_console.serving.attempts import Attempts
-from latermq_console.serving.connections import SESSION, address_key
+from latermq_console.serving.connections import SESSION
 from latermq_console.serving.gate import Gate, TooManyRequestsError
 from latermq_console.serving.headers import Scope, cookie_name, header, is_same_origin, is_secure
 from latermq_console.serving.sessions import AGE_S_MAX, FormSeal, Session, Sessions
 from latermq_console.serving.templates import environment
 from latermq_console.settings import Settings
 from latermq_proto.latermq.v1 import broker_pb2
+from latermq_text.places import network_of
 from latermq_text.version import own_version
 
 log = logging.getLogger("latermq.console")
@@ -261,7 +262,7 @@ class Console:
     def whose(self, scope: Scope) -> Session | str:
         """Return the session that a request names, or the address that it comes from."""
         session = self.sessions.peek(cookie_of(Request(scope)))
-        return session or address_key(str((scope.get("client") or ("",))[0]))
+        return session or network_of(str((scope.get("client") or ("",))[0]))
 
     def open(self, desk: Desk) -> tuple[str, Session]:
         """Begin a session, and with a user's first one the watch."""

@@ -24,8 +24,8 @@ from latermq_console.serving.connections import (
     Connection,
     Connections,
     Phase,
-    address_key,
 )
+from latermq_text.places import network_of
 
 SWEEP_S: Final = 0.5
 LEFT_AT_ONCE_MAX: Final = 32
@@ -156,7 +156,7 @@ class Accepting:
                 left += 1
                 accepted.close()
                 continue
-            self._welcome(accepted, address_key(str(address[0])))
+            self._welcome(accepted, network_of(str(address[0])))
             left = 0
             await asyncio.sleep(0)  # one that waits already is accepted without a turn of the loop
 

@@ -11,8 +11,8 @@ from latermq_console.serving.connections import (
     Connection,
     Connections,
     Phase,
-    address_key,
 )
+from latermq_text.places import network_of
 
 
 class Rig:
@@ -138,8 +138,8 @@ def test_who_has_left_is_forgotten_once(few: Rig) -> None:
 
 
 def test_addresses_are_customers() -> None:
-    assert address_key("10.0.0.7") == "10.0.0.7"
-    assert address_key("::ffff:10.0.0.7") == "10.0.0.7"
-    assert address_key("2001:db8::1") == address_key("2001:db8::2:3") == "2001:db8::/64"
-    assert address_key("fe80::1%eth0") == "fe80::/64"
-    assert address_key("unix") == "unix"
+    assert network_of("10.0.0.7") == "10.0.0.7"
+    assert network_of("::ffff:10.0.0.7") == "10.0.0.7"
+    assert network_of("2001:db8::1") == network_of("2001:db8::2:3") == "2001:db8::/64"
+    assert network_of("fe80::1%eth0") == "fe80::/64"
+    assert network_of("unix") == "unix"

@@ -1,7 +1,8 @@
 """What strangers do does not fill the log."""
 
 from latermq_broker.observability import complaints
-from latermq_broker.observability.complaints import PAUSE_MS, Complaints, network_of
+from latermq_broker.observability.complaints import PAUSE_MS, Complaints
+from latermq_text.places import network_of
 
 NOW_MS = 1_700_000_000_000
 PEER = "192.0.2.1:4711"

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 
 from latermq_broker.catalog.token_bucket import TokenBucket
 from latermq_broker.deferred import Later
-from latermq_broker.observability.complaints import network_of
+from latermq_text.places import network_of
 
 Answer = TypeVar("Answer")
 
