@@ -223,6 +223,46 @@ class Load:
                     known.append((float(words[0]), float(words[1])))
 
 
+async def endured(
+    load: Load,
+    pid: int,
+    calm_s: float,
+    seconds_max: float,
+    *,
+    attack: Callable[[], Awaitable[str]],
+    back: Callable[[float], Awaitable[str]],
+) -> Figures:
+    """Measure a load on a process for so long calm, beside an attack, and until all is back.
+
+    Args:
+        seconds_max: of the attack; then it is given up.
+        back: waits, given the MiB of before; returns why not all is as it was, "" once it is.
+    """
+    calm_from_s = time.monotonic()
+    await asyncio.sleep(calm_s)
+    start_mib = status_mib(pid, "VmRSS")
+    with Peak(pid) as peak:
+        begun_s = time.monotonic()
+        try:
+            async with asyncio.timeout(seconds_max):
+                answer = await attack()
+        except TimeoutError:
+            answer = "no end"
+        await asyncio.sleep(max(0.0, begun_s + ATTACK_S_MIN - time.monotonic()))
+        ended_s = time.monotonic()
+        why_not_back = await back(start_mib)
+        back_s = time.monotonic() - ended_s
+        await load.settled(begun_s, ended_s)
+    calm = load.latencies_ms(calm_from_s, begun_s)
+    during = load.latencies_ms(begun_s, ended_s)
+    return Figures(
+        answer, start_mib, peak.mib, status_mib(pid, "VmRSS"), percentile(calm, 99),
+        percentile(during, 50), percentile(during, 99),
+        percentile(load.fresh_ms(begun_s, ended_s), 50),
+        len(load.failures(begun_s, ended_s)), back_s, why_not_back,
+    )  # fmt: skip
+
+
 class Siege:
     """A broker process, its users and its neighbour; attacked one case at a time."""
 
@@ -250,36 +290,14 @@ class Siege:
 
     async def endure(self, case: Case) -> Figures:
         """Measure calm, attack, measure, and wait until all is back."""
-        load, pid = self.load, self.broker.pid
         if case.prepare is not None:
             await case.prepare(self.target(case.by))
         before = await self.counts()
-        calm_s = time.monotonic()
-        await asyncio.sleep(CALM_S)
-        start_mib = status_mib(pid, "VmRSS")
-        with Peak(pid) as peak:
-            begun_s = time.monotonic()
-            answer = await self._attack(case)
-            await asyncio.sleep(max(0.0, begun_s + ATTACK_S_MIN - time.monotonic()))
-            ended_s = time.monotonic()
-            why_not_back = await self._back(before, start_mib)
-            back_s = time.monotonic() - ended_s
-            await self.load.settled(begun_s, ended_s)
-        calm = load.latencies_ms(calm_s, begun_s)
-        during = load.latencies_ms(begun_s, ended_s)
-        return Figures(
-            answer, start_mib, peak.mib, status_mib(pid, "VmRSS"), percentile(calm, 99),
-            percentile(during, 50), percentile(during, 99),
-            percentile(load.fresh_ms(begun_s, ended_s), 50),
-            len(load.failures(begun_s, ended_s)), back_s, why_not_back,
+        return await endured(
+            self.load, self.broker.pid, CALM_S, case.seconds_max,
+            attack=lambda: case.attack(self.target(case.by)),
+            back=lambda start_mib: self._back(before, start_mib),
         )  # fmt: skip
-
-    async def _attack(self, case: Case) -> str:
-        try:
-            async with asyncio.timeout(case.seconds_max):
-                return await case.attack(self.target(case.by))
-        except TimeoutError:
-            return "no end"
 
     async def counts(self) -> broker_pb2.BrokerTransport:
         """What the broker says is open; this call and its connection among it."""

@@ -72,24 +72,19 @@ async def leave(*_: object) -> None:
     """Say nothing, and go."""
 
 
-async def slow_head(
-    place: Place, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> None:
-    writer.write(head(place, "GET /", "…"))
-    while not reader.at_eof():
-        writer.write(b"x-a: b\r\n")
-        await writer.drain()
-        await asyncio.sleep(DRIP_S)
+def dripping(line: str, header: str, piece: bytes) -> OnSocket:
+    """Begin a request, and send a piece of it now and then."""
 
+    async def on_each(
+        place: Place, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        writer.write(head(place, line, header))
+        while not reader.at_eof():
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(DRIP_S)
 
-async def slow_body(
-    place: Place, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> None:
-    writer.write(head(place, "POST /sign-in", "content-length: 100000"))
-    while not reader.at_eof():
-        writer.write(b"a")
-        await writer.drain()
-        await asyncio.sleep(DRIP_S)
+    return on_each
 
 
 async def slow_reader(place: Place, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -195,8 +190,11 @@ async def guesses(place: Place) -> str:
 CASES: Final = (
     Case(name="idle_sockets", attack=sockets(idle, OTHER_ADDRESS)),
     Case(name="idle_sockets_same_address", attack=sockets(idle, "127.0.0.1", 2 * SOCKETS)),
-    Case(name="slow_heads", attack=sockets(slow_head, "127.0.0.1")),
-    Case(name="slow_bodies", attack=sockets(slow_body, "127.0.0.1")),
+    Case(name="slow_heads", attack=sockets(dripping("GET /", "…", b"x-a: b\r\n"), "127.0.0.1")),
+    Case(
+        name="slow_bodies",
+        attack=sockets(dripping("POST /sign-in", "content-length: 100000", b"a"), "127.0.0.1"),
+    ),
     Case(name="slow_readers", attack=sockets(slow_reader, "127.0.0.1")),
     Case(name="churn", attack=sockets(leave, OTHER_ADDRESS, 4)),
     Case(name="large_forms", attack=sockets(large_form, OTHER_ADDRESS, 16)),

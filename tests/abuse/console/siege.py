@@ -15,17 +15,16 @@ import httpx
 
 import latermq
 from abuse.console.person import COOKIE, EVERY_S, sign_in
-from abuse.memory import Peak, status_mib
+from abuse.memory import status_mib
 from abuse.siege import (
     ANSWER_S_MAX,
-    ATTACK_S_MIN,
     OTHER,
     ROOT,
     SLOWER_MAX,
     WORKER,
     Figures,
     Load,
-    percentile,
+    endured,
 )
 from latermq import admin
 from latermq_proto.latermq.v1 import user_pb2
@@ -117,34 +116,13 @@ class ConsoleSiege:
 
     async def endure(self, case: Case) -> Figures:
         """Measure calm, attack, measure, and wait until all is back."""
-        load, pid = self._load, self._console.pid
         await self._fresh_session()
-        calm_s = time.monotonic()
-        await asyncio.sleep(CALM_S)
-        start_mib, files = status_mib(pid, "VmRSS"), self._files()
-        with Peak(pid) as peak:
-            begun_s = time.monotonic()
-            answer = await self._attack(case)
-            await asyncio.sleep(max(0.0, begun_s + ATTACK_S_MIN - time.monotonic()))
-            ended_s = time.monotonic()
-            why_not_back = await self._back(files, start_mib)
-            back_s = time.monotonic() - ended_s
-            await load.settled(begun_s, ended_s)
-        calm = load.latencies_ms(calm_s, begun_s)
-        during = load.latencies_ms(begun_s, ended_s)
-        return Figures(
-            answer, start_mib, peak.mib, status_mib(pid, "VmRSS"), percentile(calm, 99),
-            percentile(during, 50), percentile(during, 99),
-            percentile(load.fresh_ms(begun_s, ended_s), 50),
-            len(load.failures(begun_s, ended_s)), back_s, why_not_back,
+        files = self._files()
+        return await endured(
+            self._load, self._console.pid, CALM_S, patient(case.seconds_max),
+            attack=lambda: case.attack(self._place),
+            back=lambda start_mib: self._back(files, start_mib),
         )  # fmt: skip
-
-    async def _attack(self, case: Case) -> str:
-        try:
-            async with asyncio.timeout(patient(case.seconds_max)):
-                return await case.attack(self._place)
-        except TimeoutError:
-            return "no end"
 
     async def _fresh_session(self) -> None:
         """Sign in again where an attack ended the session of the one who is signed in."""
