@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 
 from bench.cases.broker import KIB, TOPIC, cpu_s, load
 from bench.cases.engine import scratch
-from bench.children import environment
+from bench.children import environment, figures_of
 from bench.suite import machine, shown
 from latermq_text.version import own_version
 from support.broker_process import BrokerProcess
@@ -139,19 +139,6 @@ class Bench:
         ended = subprocess.run(command, stdout=subprocess.PIPE, check=True)
         copied: int = json.loads(ended.stdout)["copied_bytes"]
         return copied
-
-
-def figures_of(sends: "subprocess.Popen[str]") -> dict[str, float]:
-    """Tell of the sends since the last time."""
-    assert sends.stdin is not None
-    assert sends.stdout is not None
-    sends.stdin.write("\n")
-    sends.stdin.flush()
-    line = sends.stdout.readline()
-    if not line:
-        raise RuntimeError("the sends have ended")
-    figures: dict[str, float] = json.loads(line)
-    return figures
 
 
 @contextmanager

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Final, NamedTuple, TypeAlias
 
-from bench.backup import figures_of, sending
+from bench.backup import sending
 from bench.cases.broker import SHORT_POLLS
 from bench.cases.engine import scratch
+from bench.children import figures_of
 from bench.cluster.meters import used_s
 from bench.cluster.on_kafka import BrokerOnKafka
 from bench.cluster.shards import CALLS, make_topic, send_lone

@@ -15,7 +15,8 @@ import sys
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
+from itertools import cycle
 from typing import Any, Final
 
 import uvloop
@@ -50,28 +51,29 @@ def letters(**fields: Any) -> Any:
 
 
 async def dry_redrive(asked: AsyncAdmin) -> None:
-    await changed(asked, asked.dead_letters.RedriveDeadLetters, letters(failure_class="None"))
+    request = dead_letter_pb2.RedriveDeadLettersRequest(
+        group=tables.DEAD, filter=letters(failure_class="None"), dry_run=True
+    )
+    await streamed(asked, asked.dead_letters.RedriveDeadLetters, request)
 
 
 async def dry_drop(asked: AsyncAdmin) -> None:
-    await changed(asked, asked.dead_letters.DropDeadLetters, letters(failure_class="None"))
+    request = dead_letter_pb2.DropDeadLettersRequest(
+        group=tables.DEAD, filter=letters(failure_class="None"), dry_run=True
+    )
+    await streamed(asked, asked.dead_letters.DropDeadLetters, request)
 
 
-async def changed(asked: AsyncAdmin, method: Any, wanted: Any) -> None:
-    kind = {
-        asked.dead_letters.RedriveDeadLetters: dead_letter_pb2.RedriveDeadLettersRequest,
-        asked.dead_letters.DropDeadLetters: dead_letter_pb2.DropDeadLettersRequest,
-    }[method]
-    request = kind(group=tables.DEAD, filter=wanted, dry_run=True)
-    async for progress in asked.stream(method, request):
-        check_status(progress)
+async def streamed(asked: AsyncAdmin, method: Any, request: Any) -> None:
+    """Read a stream to its end."""
+    async for element in asked.stream(method, request):
+        check_status(element)
 
 
 async def redrive(asked: AsyncAdmin) -> None:
     """For as long as there are letters; then it has nothing to do."""
     request = dead_letter_pb2.RedriveDeadLettersRequest(group=tables.MANY)
-    async for progress in asked.stream(asked.dead_letters.RedriveDeadLetters, request):
-        check_status(progress)
+    await streamed(asked, asked.dead_letters.RedriveDeadLetters, request)
     await asyncio.sleep(1)
 
 
@@ -121,8 +123,7 @@ async def described_queues(asked: AsyncAdmin) -> None:
 
 async def read_queue(asked: AsyncAdmin) -> None:
     request = queue_pb2.ReadQueueRequest(topic=tables.TOPIC, end_offset=1 << 40)
-    async for page in asked.stream(asked.queues.ReadQueue, request):
-        check_status(page)
+    await streamed(asked, asked.queues.ReadQueue, request)
 
 
 async def described_broker(asked: AsyncAdmin) -> None:
@@ -153,23 +154,23 @@ async def retries(asked: AsyncAdmin) -> None:
     await asyncio.gather(*(fail(handle) for handle in handles))
 
 
-CALLS: Final[dict[str, tuple[int, Call]]] = {
-    "dry redrives": (LASTING, dry_redrive),
-    "dry drops": (LASTING, dry_drop),
-    "filtered lists": (LASTING, filtered_letters),
-    "lists of what waits": (LASTING, listed_pending),
-    "counts of what waits": (LASTING, counted_pending),
-    "searches by key": (LASTING, found_by_key),
-    "queues at an instant": (LASTING, described_queues),
-    "bulk reads": (LASTING, read_queue),
-    "descriptions of the broker": (LASTING, described_broker),
-    "two bulk readers": (2, read_queue),
-    "redrive": (1, redrive),
-    "export and signature scan": (0, exported_letters),
-    "retries of another group": (8, retries),
-    "flood of sends": (FLOODERS, flood),
+# What is asked at a time, each again and again.
+CALLS: Final[dict[str, tuple[Call, ...]]] = {
+    "dry redrives": (dry_redrive,) * LASTING,
+    "dry drops": (dry_drop,) * LASTING,
+    "filtered lists": (filtered_letters,) * LASTING,
+    "lists of what waits": (listed_pending,) * LASTING,
+    "counts of what waits": (counted_pending,) * LASTING,
+    "searches by key": (found_by_key,) * LASTING,
+    "queues at an instant": (described_queues,) * LASTING,
+    "bulk reads": (read_queue,) * LASTING,
+    "descriptions of the broker": (described_broker,) * LASTING,
+    "two bulk readers": (read_queue,) * 2,
+    "redrive": (redrive,),
+    "export and signature scan": (exported_letters, filtered_letters),
+    "retries of another group": (retries,) * 8,
+    "flood of sends": (flood,) * FLOODERS,
 }
-BOTH: Final = (exported_letters, filtered_letters)
 
 
 async def again(call: Call, asked: AsyncAdmin, done: "Counter[str]", name: str) -> None:
@@ -209,17 +210,6 @@ async def back_up(endpoint: str, done: "Counter[str]") -> None:
         done["backups"] += not await process.wait()
 
 
-def calls_of(
-    name: str, asked: list[AsyncAdmin], done: "Counter[str]"
-) -> Iterator[Coroutine[Any, Any, None]]:
-    count, call = CALLS[name]
-    if not count:
-        for each in BOTH:
-            yield again(each, asked[0], done, name)
-    for number in range(count):
-        yield again(call, asked[number % len(asked)], done, name)
-
-
 async def work(endpoint: str, metrics: str, names: list[str], done: "Counter[str]") -> None:
     """Do all of these until it is cancelled."""
     count = min(CONNECTIONS * len(names), CONNECTIONS_MAX)
@@ -232,8 +222,8 @@ async def work(endpoint: str, metrics: str, names: list[str], done: "Counter[str
                 for _ in range(LASTING):
                     group.create_task(scrape(metrics, done))
             else:
-                for each in calls_of(name, asked, done):
-                    group.create_task(each)
+                for call, connection in zip(CALLS[name], cycle(asked), strict=False):
+                    group.create_task(again(call, connection, done, name))
         await asyncio.sleep(0)
         print("begun", flush=True)
 

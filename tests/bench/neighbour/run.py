@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 
 from bench.cases.broker import cpu_s
 from bench.cases.engine import scratch
-from bench.children import TESTS, environment
+from bench.children import TESTS, environment, figures_of
 from bench.neighbour import tables, users
 from bench.neighbour.jobs import CALLS
 from bench.suite import machine, shown
@@ -111,10 +111,10 @@ class Broker(NamedTuple):
     metrics: str
 
     def window(self, sends: "subprocess.Popen[str]", seconds: float) -> Window:
-        told(sends)
+        figures_of(sends)
         used_s, began_s = cpu_s(self.process.pid), time.perf_counter()
         time.sleep(seconds)
-        figures = told(sends)
+        figures = figures_of(sends)
         used_s = cpu_s(self.process.pid) - used_s
         return Window(figures, used_s / (time.perf_counter() - began_s))
 
@@ -141,19 +141,6 @@ class Broker(NamedTuple):
                 if len(names) > 1:
                     print(f"{self.build}: done in {seconds:g} s: {done}", file=sys.stderr)
         return alone, beside
-
-
-def told(sends: "subprocess.Popen[str]") -> dict[str, float]:
-    """Tell of the sends since the last time."""
-    assert sends.stdin is not None
-    assert sends.stdout is not None
-    sends.stdin.write("\n")
-    sends.stdin.flush()
-    line = sends.stdout.readline()
-    if not line:
-        raise RuntimeError("the neighbour has ended")
-    figures: dict[str, float] = json.loads(line)
-    return figures
 
 
 @contextmanager
