@@ -17,8 +17,8 @@ from confluent_kafka.admin import AdminClient
 from latermq_broker.runtime import REFUSED
 from support.broker_process import BrokerProcess
 from support.kafka.cluster import JARS, KafkaCluster, UnavailableError
+from support.kafka.replicas import config_of, take_over
 from support.machine import patient
-from support.steady_senders import SteadySenders, drained
 
 COMPOSE: Final = Path(__file__).parents[2] / "docker" / "compose.cluster.yaml"
 OF_A_MACHINE: Final = {
@@ -62,22 +62,6 @@ def kafka(room: Path, compose: dict[str, Any]) -> Iterator[KafkaCluster]:
         yield cluster.start()
 
 
-def config_of(directory: Path, kafka: KafkaCluster, compose: dict[str, Any]) -> str:
-    file = directory / "kafka.properties"
-    file.write_text(compose["x-broker-environment"]["LOG_LOGIN"], encoding="utf-8")
-    file.chmod(0o600)
-    return f"""
-[replication]
-kafka = "{kafka.bootstrap}"
-kafka_file = "{file}"
-cluster = "{compose["x-broker-environment"]["LATERMQ_REPLICATION_CLUSTER"]}"
-replicas = 1
-replicas_min = 1
-[store]
-segment_bytes = 17825792
-"""
-
-
 def allow(directory: Path, kafka: KafkaCluster, compose: dict[str, Any]) -> None:
     """Run what the service `kafka-acls` runs, here."""
     tool = directory / "kafka-acls.sh"
@@ -97,7 +81,9 @@ def allow(directory: Path, kafka: KafkaCluster, compose: dict[str, Any]) -> None
 def test_the_acls_let_brokers_at_the_log_and_nobody_else(
     tmp_path: Path, kafka: KafkaCluster, compose: dict[str, Any]
 ) -> None:
-    config = config_of(tmp_path, kafka, compose)
+    broker = compose["x-broker-environment"]
+    cluster, login = broker["LATERMQ_REPLICATION_CLUSTER"], broker["LOG_LOGIN"]
+    config = config_of(tmp_path, kafka, cluster, login)
     with BrokerProcess(tmp_path / "early", config=config) as early:
         early.spawn()
         ended = early.wait_end()  # no ACL yet
@@ -109,16 +95,7 @@ def test_the_acls_let_brokers_at_the_log_and_nobody_else(
         BrokerProcess(tmp_path / "a", config=config) as a,
         BrokerProcess(tmp_path / "b", config=config) as b,
     ):
-        a.start()
-        b.spawn()
-        b.wait_log("follows with an engine")
-        with SteadySenders(a, b) as load:
-            load.wait_more(20, a.endpoint)
-            a.kill()
-            b.wait_ready()
-            load.wait_more(20, b.endpoint)
-        received = drained(b.endpoint)
-        assert {sent.message_id for sent in load.acknowledged} <= set(received)
+        take_over(a, b)
         assert written(kafka) in DENIED
         assert read(kafka) in DENIED
         seen = AdminClient({"bootstrap.servers": kafka.bootstrap, **STRANGER}).list_topics(

@@ -8,8 +8,8 @@ import pytest
 from latermq_broker.runtime import REFUSED
 from support.broker_process import BrokerProcess
 from support.kafka.cluster import HOST, KafkaCluster, UnavailableError
+from support.kafka.replicas import config_of, take_over
 from support.kafka.security import Security
-from support.steady_senders import SteadySenders, drained
 
 
 @pytest.fixture(scope="module")
@@ -27,41 +27,21 @@ def secure_kafka(room: Path, security: Security) -> Iterator[KafkaCluster]:
         yield cluster.start()
 
 
-def config_of(directory: Path, kafka: KafkaCluster, settings: dict[str, str]) -> str:
-    file = directory / "kafka.properties"
-    file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    file.chmod(0o600)
-    return f"""
-[replication]
-kafka = "{kafka.bootstrap}"
-kafka_file = "{file}"
-cluster = "login"
-replicas = 1
-replicas_min = 1
-[store]
-segment_bytes = 17825792
-"""
+def with_settings(directory: Path, kafka: KafkaCluster, settings: dict[str, str]) -> str:
+    login = "".join(f"{name}={value}\n" for name, value in settings.items())
+    return config_of(directory, kafka, "login", login)
 
 
 def test_a_log_is_kept_and_taken_over_where_brokers_log_in(
     tmp_path: Path, secure_kafka: KafkaCluster, security: Security
 ) -> None:
     """Producer, reader, canary, members and what asks for the end: each has a connection."""
-    config = config_of(tmp_path, secure_kafka, security.client_settings())
+    config = with_settings(tmp_path, secure_kafka, security.client_settings())
     with (
         BrokerProcess(tmp_path / "a", config=config) as a,
         BrokerProcess(tmp_path / "b", config=config) as b,
     ):
-        a.start()
-        b.spawn()
-        b.wait_log("follows with an engine")
-        with SteadySenders(a, b) as load:
-            load.wait_more(20, a.endpoint)
-            a.kill()
-            b.wait_ready()
-            load.wait_more(20, b.endpoint)
-        received = drained(b.endpoint)
-        assert {sent.message_id for sent in load.acknowledged} <= set(received)
+        received = take_over(a, b)
         assert len(received) == len(set(received))
         assert "others on this machine may read" not in b.log_path.read_text(encoding="utf-8")
 
@@ -76,7 +56,7 @@ def test_a_start_that_kafka_does_not_let_in_says_why(
     else:
         stranger = Security(tmp_path / "stranger", HOST)
         settings, why = security.client_settings(ca=stranger.ca), "certificate verify failed"
-    config = config_of(tmp_path, secure_kafka, settings)
+    config = with_settings(tmp_path, secure_kafka, settings)
     with BrokerProcess(tmp_path / "a", config=config) as a:
         a.spawn()
         ended = a.wait_end()
