@@ -1,4 +1,4 @@
-"""Whose work goes on next, and when: pure, and told the time in nanoseconds.
+"""Order and time of background work on the event loop: pure, given the time in nanoseconds.
 
 Work that lasts (a redrive, a list with a filter, a bulk read, retention) is done in slices between
 two calls that are answered at once. A slice is charged with the time it took, however long it was
@@ -7,8 +7,8 @@ of work that was charged least; works of one kind take turns:
 
     users ──least charged──► kinds of that user ──least charged──► works, first in first out
 
-A user or kind that comes back starts at the charge of the one that was served last, so that nobody
-saves time up, and a debt stays. This is deficit round robin with charges that are known afterwards.
+A user or kind that was idle starts at the charge of the one served last, so idle time earns no
+credit, and a debt stays. This is deficit round robin with charges that are known after each slice.
 
 While calls are answered at once beside it (`foreground`), all slices together get `percent` of the
 time: at 20, the slice after one of 1 ms begins 5 ms after that one did. A slice is `SLICE_NS` long,
@@ -44,7 +44,7 @@ Member = TypeVar("Member", bound=Charged)
 
 
 class Line(Generic[Member]):
-    """Gives the member that was charged least; of equals, the one that came first."""
+    """A queue of members, least charged first; members with equal charges in order of arrival."""
 
     def __init__(self) -> None:
         self.served_ns = 0  # the charge of the member that was served last
@@ -52,7 +52,7 @@ class Line(Generic[Member]):
         self._count = 0
 
     def join(self, member: Member) -> None:
-        """Put a member in line, unless the member is there."""
+        """Queue a member that is not in line yet."""
         if member.in_line:
             return
         member.in_line = True
@@ -61,7 +61,7 @@ class Line(Generic[Member]):
         heappush(self._heap, (member.charged_ns, self._count, member))
 
     def take(self) -> Member:
-        """Take out the member that was charged least; somebody is in line."""
+        """Remove and return the least charged member. The line must not be empty."""
         member = heappop(self._heap)[2]
         member.in_line = False
         return member
@@ -147,7 +147,7 @@ class FairShare:
 
     @property
     def wanted(self) -> bool:
-        """Tell whether a work waits for its turn and may have it when the time comes."""
+        """Return whether any seated work waits for a turn."""
         return self._ready > 0
 
     @property
@@ -238,9 +238,9 @@ class FairShare:
         return min(wait_ns, self._loaded_until_ns - now_ns + 1)
 
     def take(self, now_ns: int) -> Turn | None:
-        """Return whose turn it is; None: nobody waits, or the share is used up for now.
+        """Return the next turn; None: no work waits, or the share is used up at `now_ns`.
 
-        `charge` its work before the next one is taken.
+        `charge` the returned work before taking the next turn.
         """
         if not self._ready or self.wait_ns(now_ns) > 0:
             return None
@@ -287,7 +287,7 @@ class FairShare:
         self._line.join(user)
 
     def _forget(self) -> None:
-        """Forget users without work who owe nothing; all of them, where nobody waits."""
+        """Remove users without work or debt; if no work waits at all, debts do not count."""
         for name, user in list(self._users.items()):
             owes = user.charged_ns > self._line.served_ns and self._ready
             if not user.begun and not user.in_line and not owes:

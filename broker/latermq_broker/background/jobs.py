@@ -88,7 +88,7 @@ class Job(Work):
         background.began(self, self._began_ns)
 
     def goes_on(self) -> bool:
-        """Tell, between two steps, whether the job's slice lasts."""
+        """Return whether the job may do another step in its current slice."""
         background = self._background
         if background.running is not self:
             return False
@@ -100,7 +100,7 @@ class Job(Work):
         return lasts
 
     def rest(self) -> None:
-        """Let others of its user have turns, until it asks again: it waits for something else."""
+        """Give the job's place to another job of its user until the job asks for a turn again."""
         self._background.rest(self)
 
     def measure(self, now_ns: int) -> None:
@@ -116,7 +116,7 @@ class Job(Work):
 
 
 class Background:
-    """Gives jobs their turns on the running loop. Made in it, one for a broker.
+    """Schedules jobs on the running loop, in which it must be created; one for each broker.
 
     Args:
         now_ns: a clock without a date.
@@ -129,14 +129,14 @@ class Background:
         self.figures: dict[str, KindFigures] = {}  # by kind
         self.loop = asyncio.get_running_loop()
         self.at_once = False
-        """Whether every turn is given at once: the loop is somebody else's, who waits for it."""
+        """Grant every turn at once: an embedded broker runs no loop of its own between calls."""
         self.running: Job | None = None
         self.until_ns = 0  # the slice of the running one lasts until then
         self._slice_ns = SLICE_NS
         self.now_ns = now_ns
         self.foreground_count: Callable[[], int] | None = None
-        """Returns a number that grows with whatever is answered at once; None: nobody counts, and
-        jobs have all the time that the loop has."""
+        """Returns a number that grows with each foreground call; None: foreground calls are not
+        counted, and jobs may use the loop's whole time."""
         self._seen = 0  # of what `foreground_count` returns
         self._lasting = 0  # calls that it counts, and that have become jobs
         self._began_ns = -1  # of the running one's turn; -1: it has not woken yet
@@ -190,7 +190,7 @@ class Background:
             self.loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        """Wake the job whose turn it is, or come again when it is time."""
+        """Wake the next job, or set a timer for when the share allows one."""
         self._timer = None
         now_ns = self.now_ns()
         self._look(now_ns)
@@ -207,7 +207,7 @@ class Background:
             self._timer = self.loop.call_later(self.fair.wait_ns(now_ns) / 1e9, self._turn)
 
     def _next(self, now_ns: int) -> Job | None:
-        """Take the job whose turn it is; one whose task was cancelled has none."""
+        """Return the next job with a turn, skipping jobs whose task was cancelled."""
         while (turn := self.fair.take(now_ns)) is not None:
             job = turn.work
             assert isinstance(job, Job)
@@ -235,7 +235,7 @@ class Background:
         self._arm()
 
     def _look(self, now_ns: int) -> None:
-        """Look whether anything was answered at once since the last slice."""
+        """Note whether the foreground count grew since the last slice."""
         if self.foreground_count is None:
             return
         count = self.foreground_count() - self._lasting

@@ -1,10 +1,10 @@
-"""Which user's calls are handled next: of those who wait, the one who has had least of the loop.
+"""Order of users' input on the event loop: a heavy user's input waits for lighter users.
 
-    little ──────────────→ handled at once, as it is read
-    much in a window ────→ waits; a piece of one connection at a time, the user who had least first
+    up to DIRECT_NS_MAX in a window ──→ handled as it is read
+    more ─────────────────────────────→ queued; the least charged user's oldest connection first
 
-Time is what the work took. Who waits for the first time, or again, begins with what the one had
-whose turn was the last: nobody saves up.
+A user is charged with the measured time of each piece of input. A user who was idle starts at the
+charge of the one served last, so idle time earns no credit.
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ DIRECT_NS_MAX: Final = 500_000  # of one user in a window, without waiting
 
 
 class Caller(Charged):
-    """A user who calls."""
+    """One user's charge, and the queued connections of that user."""
 
     __slots__ = ("direct_ns", "pieces")
 
@@ -29,8 +29,9 @@ class Caller(Charged):
 
 
 class UserTurns:
-    """
-    Users are named by their access keys; a connection on which nobody signs is one of its own.
+    """Queues of connections with input left, by user.
+
+    A user is named by an access key; an unsigned connection counts as a user by its connection id.
 
     Args:
         now_ns: reads the monotonic clock.
@@ -38,7 +39,9 @@ class UserTurns:
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self._now_ns = now_ns
-        self._callers: dict[str, Caller] = {}  # who had some of this window, or waits
+        self._callers: dict[
+            str, Caller
+        ] = {}  # with time used in this window, or with queued pieces
         self._line: Line[Caller] = Line()
         self._count = 0
         self._window_ns = 0
@@ -48,7 +51,7 @@ class UserTurns:
         return self._count
 
     def goes_on(self, user: str) -> bool:
-        """Tell whether input of this user is handled at once."""
+        """Return whether this user's input may be handled now, without a turn."""
         now_ns = self._now_ns()
         if now_ns - self._window_ns >= WINDOW_NS:
             self._window_ns = now_ns
@@ -61,7 +64,7 @@ class UserTurns:
         return caller is None or (not caller.pieces and caller.direct_ns < DIRECT_NS_MAX)
 
     def do(self, user: str, piece: Callable[[bytes], None], data: bytes) -> None:
-        """Handle input, and charge its user with the time that it takes."""
+        """Call `piece(data)` and charge the user with the time of the call."""
         began_ns = self._now_ns()
         piece(data)
         caller, took_ns = self._caller(user), self._now_ns() - began_ns
@@ -69,14 +72,14 @@ class UserTurns:
         caller.direct_ns += took_ns
 
     def ask(self, user: str, go_on: Callable[[], None]) -> None:
-        """Call `go_on` in a turn of this user; it may ask again."""
+        """Call `go_on` in a later turn of this user; `go_on` may ask again."""
         caller = self._caller(user)
         caller.pieces.append(go_on)
         self._count += 1
         self._line.join(caller)
 
     def run(self, for_ns: int) -> None:
-        """Do what waits, one piece at least, for so long."""
+        """Run queued pieces for `for_ns`, and at least one."""
         until_ns = self._now_ns() + for_ns
         for _ in range(self._count):
             caller = self._line.take()

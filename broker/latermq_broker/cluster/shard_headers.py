@@ -52,8 +52,8 @@ def signature_headers(config: AuthConfig, wall_ms: int) -> list[tuple[str, str]]
 def shard_mark(secret: str, date: str) -> str:
     """Return the mark of a shard's own call, in hex, made of the cluster's secret and the date.
 
-    An admin's signature alone does not make it, nor do the headers of an admin's call that somebody
-    overheard.
+    The mark needs the cluster's secret itself: neither an admin's signature nor recorded headers of
+    an admin's call produce it.
     """
     return hmac.digest(secret.encode(), b"latermq.v1 shard " + date.encode(), "sha256").hex()
 

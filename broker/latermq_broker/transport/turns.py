@@ -1,7 +1,7 @@
 """Whose work goes on next: input of connections, and connections that are new.
 
-known       of connections on which a user has called: input beyond one piece, and all input of a
-            user who has had much of the loop just now; users take turns by what they had
+known       of connections on which a user has called: input beyond one piece, and input of users
+            beyond their direct time (`background/user_turns.py`)
 strangers   all input of other connections; their addresses take turns
 newcomers   connections to be let in, TLS handshakes to begin
 """
@@ -15,7 +15,7 @@ from latermq_broker.background.user_turns import UserTurns
 from latermq_broker.clock import monotonic_ms, monotonic_ns
 
 TURN_MS_MAX: Final = 2  # of all of them together, in one turn of the loop
-KNOWN_NS_MAX: Final = 1_000_000  # of users
+KNOWN_NS_MAX: Final = 1_000_000  # of users' pieces
 STRANGERS_MS_MAX: Final = 1  # of strangers and newcomers, likewise
 NEWCOMERS_MAX: Final = 2  # pieces in one turn: most of what each costs comes in the turns after it
 CROWD: Final = 4  # pieces of strangers that wait
@@ -24,9 +24,9 @@ CROWD: Final = 4  # pieces of strangers that wait
 class Turns:
     """Gives each connection a bounded piece of work after the other.
 
-    However many wait, users are read in between: one who asks for little never waits here. Users go
-    first: a busy one would else fall behind for as long as many strangers keep asking. One stranger
-    and one newcomer have their piece in each turn all the same.
+    Input of a light user is handled as it is read and never queued here. Users' pieces come before
+    strangers', or a flood of strangers would starve a busy user; still, each turn of the loop has
+    one stranger's and one newcomer's piece.
     """
 
     def __init__(

@@ -1,9 +1,8 @@
 """Deadlines of all groups: each has its own, and those that are due take turns.
 
-Deficit round robin: a group whose turn it is may end QUANTUM leases or backoffs for each unit of
-its weight, then the next one may. So a hundred thousand retries of one group that are due at once
-stand in front of its own only. What a group did not use of its turn is not kept once nothing of it
-is due.
+Deficit round robin: in its turn a group ends up to `quantum` leases or backoffs for each unit of
+weight. So a hundred thousand due retries of one group delay only that group. A group with nothing
+due leaves the round and loses the unused rest of its turn.
 """
 
 from collections import deque
@@ -26,7 +25,7 @@ class GroupDeadlines:
     """When each armed row of a slab is due, by group."""
 
     def __init__(self, slab: Slab) -> None:
-        self.quantum = QUANTUM
+        self.quantum = QUANTUM  # the simulation raises it, to end leases group by group
         self._slab = slab
         self._groups: dict[int, RowDeadlines] = {}
         self._wakes: list[tuple[int, int]] = []  # heap of (when to look, group id); some are stale
@@ -85,7 +84,7 @@ class GroupDeadlines:
             if self._wake_ms.get(group_id) == ms:
                 del self._wake_ms[group_id]
                 woken.append(group_id)
-        # When to look differs with how the rows came: by replay, or by a checkpoint.
+        # By id: wake times depend on whether the rows came from a replay or from a checkpoint.
         for group_id in sorted(woken):
             self._turns.append(group_id)
             self._left[group_id] = 0

@@ -1,8 +1,8 @@
-"""How much one turn of the loop gives to one group, so that the others come to theirs.
+"""Messages leased to one group in one turn of the event loop, bounded for the other groups' sake.
 
-Leases of messages are the dearest part of a turn: a group with a hundred consumers and a hundred
-thousand retries would have each turn for itself, and a lone message of another group would wait for
-all of it. A group that has had its share waits for the next turn, behind those that had none.
+Leasing is the most expensive part of a turn: a group with a hundred consumers and a hundred
+thousand retries would use each turn alone, and delay a single message of another group. A group
+beyond its bound continues in the next turn, after the groups that had none.
 """
 
 import asyncio
